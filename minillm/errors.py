@@ -1,0 +1,16 @@
+"""The two errors that a user's input can cause; command lines answer both with one sentence and exit code 2.
+
+They are subclasses of the built-in errors that callers expect, so `except ValueError` works. Anything else that
+escapes from minillm is a bug in minillm and keeps its traceback.
+"""
+
+
+class InputError(ValueError):
+    """A value that cannot be used: the message is one sentence that names the value and the way out."""
+
+
+class MissingError(FileNotFoundError):
+    """A file, model or device that is not there: the message is one sentence that names it and the way out."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
