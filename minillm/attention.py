@@ -1,0 +1,44 @@
+"""Causal attention of a few new queries over all keys so far: the one place where tokens meet.
+
+Every cache ends in this function, so that the rule that is easiest to get wrong (which key may a query see?)
+is written once.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def causal_mask(q_len: int, kv_len: int, device: torch.device | None = None) -> Bool[Tensor, "q_len kv_len"]:
+    """True where a query may look. The queries are the *last* q_len of kv_len positions.
+
+    Query t stands at position (kv_len - q_len) + t and sees the keys up to and including its own: the diagonal
+    is aligned to the lower right corner. Aligned to the upper left (what `is_causal=True` does when the two
+    lengths differ), the last queries of a chunk would miss all that was cached before it.
+    """
+    allowed = torch.ones(q_len, kv_len, dtype=torch.bool, device=device)  # [T, S]
+    return allowed.tril(diagonal=kv_len - q_len)
+
+
+def causal_attention(
+    q: Float[Tensor, "batch num_heads q_len head_dim"],
+    k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    v: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+) -> Float[Tensor, "batch num_heads q_len head_dim"]:
+    """softmax(q k^T / sqrt(head_dim)) v, where the queries are the last q_len of the kv_len positions.
+
+    Grouped-query attention: query head h reads key/value head h // (num_heads // num_kv_heads).
+    """
+    batch, num_heads, q_len, head_dim = q.shape
+    num_kv_heads, kv_len = k.shape[1], k.shape[2]
+    if q_len == 1:
+        # The newest token sees everything: no mask. The query heads that share a key head become rows of one
+        # small matrix, so each key is read once per group (in bfloat16 on a CPU 4 to 5 times faster than
+        # `enable_gqa` on a single row).
+        rows = q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)  # [B, Hkv, H/Hkv, D]
+        return F.scaled_dot_product_attention(rows, k, v).view(batch, num_heads, 1, head_dim)  # [B, H, 1, D]
+    if q_len == kv_len:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # [B, H, T, D]
+    mask = causal_mask(q_len, kv_len, q.device)  # [T, S]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)  # [B, H, T, D]

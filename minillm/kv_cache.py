@@ -1,0 +1,199 @@
+"""The KV cache: what passes from the tokens that were computed to the token that comes next.
+
+A new token compares its query with the keys of all tokens before it and mixes their values. Keys and values never
+change once computed, because no token attends to what comes after it. So they are kept, and nothing else is.
+
+The model sees a cache through three members of the `Cache` protocol: `length`, `positions(n)` and
+`attend(layer, q, k, v)`. How and where keys and values are stored is the cache's own affair, which is why
+`model.py` does not change when another kind of cache is added. The caller owns the cache: the model writes new
+entries behind `length`, and only `advance(n)` makes them part of it. A forward pass that is interrupted leaves
+the cache as it was.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from minillm.attention import causal_attention
+from minillm.config import ModelConfig
+from minillm.errors import InputError
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """What the model, `prefill` and `decode` ask of any cache."""
+
+    @property
+    def length(self) -> int:
+        """How many tokens have been computed and kept: a step computes `token_ids[length:]`."""
+        ...
+
+    @property
+    def max_seq_len(self) -> int:
+        """How many tokens fit."""
+        ...
+
+    def positions(self, num_tokens: int) -> Int[Tensor, "batch q_len"]:
+        """The positions at which the next `num_tokens` tokens stand."""
+        ...
+
+    def attend(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch num_heads q_len head_dim"],
+        k: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+        v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+    ) -> Float[Tensor, "batch num_heads q_len head_dim"]:
+        """Write the new k and v of one layer, then attend with q over everything so far, causally."""
+        ...
+
+    def advance(self, num_tokens: int) -> None:
+        """Every layer has written `num_tokens` new tokens: count them in."""
+        ...
+
+
+def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes that one token of one sequence occupies: 2 (K and V) x layers x kv heads x head_dim x element size."""
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * dtype.itemsize
+
+
+class KVCache:
+    """A dense cache: room for `max_seq_len` tokens of `batch_size` equally long sequences, reserved up front.
+
+    `keys` and `values` are [num_layers, batch, num_kv_heads, max_seq_len, head_dim]. Writing in place and reading
+    a slice costs no copy; `torch.cat` would copy the whole cache once per token and layer.
+
+    Raises InputError when `max_seq_len` is not between 1 and the model's `max_position_embeddings`: past that,
+    positions mean nothing to the model.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        max_seq_len: int,
+        batch_size: int = 1,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if not 1 <= max_seq_len <= config.max_position_embeddings:
+            raise InputError(
+                f"a cache of {max_seq_len} tokens is not possible: "
+                f"this model's context is 1 to {config.max_position_embeddings} tokens"
+            )
+        if batch_size < 1:
+            raise InputError(f"a cache needs a batch_size of at least 1, not {batch_size}")
+        shape = (
+            config.num_hidden_layers,
+            batch_size,
+            config.num_key_value_heads,
+            max_seq_len,
+            config.head_dim,
+        )
+        self.keys = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
+        self.values = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
+        self.bytes_per_token = kv_bytes_per_token(config, dtype)
+        self._length = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens held per sequence."""
+        return self._length
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens that fit per sequence."""
+        return self.keys.shape[3]
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences held side by side."""
+        return self.keys.shape[1]
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes occupied by the tokens held, over all sequences."""
+        return self.length * self.batch_size * self.bytes_per_token
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes set aside for `max_seq_len` tokens, used or not."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def positions(self, num_tokens: int) -> Int[Tensor, "batch q_len"]:
+        """[B, num_tokens]: the next positions, the same for every sequence."""
+        ahead = torch.arange(self.length, self.length + num_tokens, device=self.keys.device)  # [T]
+        return ahead.expand(self.batch_size, num_tokens)  # [B, T]
+
+    def attend(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch num_heads q_len head_dim"],
+        k: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+        v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+    ) -> Float[Tensor, "batch num_heads q_len head_dim"]:
+        """Write k and v behind what is held, and attend over both. Raises InputError where they do not fit."""
+        start, end = self.length, self.length + k.shape[2]
+        self._check_room(end)
+        keys, values = self.keys[layer], self.values[layer]  # [B, Hkv, S, D]
+        keys[:, :, start:end] = k
+        values[:, :, start:end] = v
+        return causal_attention(q, keys[:, :, :end], values[:, :, :end])  # [B, H, T, D]
+
+    def advance(self, num_tokens: int) -> None:
+        """Count `num_tokens` freshly written tokens in."""
+        self._check_room(self.length + num_tokens)
+        self._length += num_tokens
+
+    def truncate(self, length: int) -> None:
+        """Forget everything behind the first `length` tokens; what is forgotten will be overwritten."""
+        if not 0 <= length <= self.length:
+            raise InputError(f"cannot truncate a cache of {self.length} tokens to {length}")
+        self._length = length
+
+    def release(self) -> None:
+        """Give the memory back; the cache then has room for nothing."""
+        self.truncate(0)
+        self.keys = self.keys.new_empty((*self.keys.shape[:3], 0, self.keys.shape[4]))
+        self.values = self.keys.clone()
+
+    def _check_room(self, end: int) -> None:
+        if end > self.max_seq_len:
+            raise InputError(
+                f"{end} tokens do not fit into a cache of {self.max_seq_len}: make the cache longer or the text shorter"
+            )
+
+
+class NoCache:
+    """Keeps nothing, so every step computes every token again: the picture before the cache, and its oracle.
+
+    `length` stays 0. The decode loop computes `token_ids[length:]`, which here is the whole sequence: same
+    loop, same tokens, and work that grows with the square of the length. For one sequence.
+    """
+
+    length = 0
+
+    def __init__(self, config: ModelConfig, device: torch.device | str = "cpu") -> None:
+        self.max_seq_len = config.max_position_embeddings
+        self._device = device
+
+    def positions(self, num_tokens: int) -> Int[Tensor, "1 q_len"]:
+        """[1, num_tokens]: always from the start."""
+        if num_tokens > self.max_seq_len:
+            raise InputError(f"{num_tokens} tokens are more than this model's context of {self.max_seq_len}")
+        return torch.arange(num_tokens, device=self._device)[None]  # [1, T]
+
+    def attend(
+        self,
+        layer: int,
+        q: Float[Tensor, "batch num_heads q_len head_dim"],
+        k: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+        v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+    ) -> Float[Tensor, "batch num_heads q_len head_dim"]:
+        """Attend over the tokens of this very pass."""
+        return causal_attention(q, k, v)  # [B, H, T, D]
+
+    def advance(self, num_tokens: int) -> None:
+        """Keep nothing."""

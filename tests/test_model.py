@@ -1,0 +1,250 @@
+"""The transformer against transformers' own on random weights, and the cache's invariants on ours."""
+
+import dataclasses
+
+import pytest
+import torch
+from tiny import oracle_pair, random_ids, random_model, tiny_config
+
+from minillm.attention import causal_attention, causal_mask
+from minillm.config import RopeScaling
+from minillm.errors import InputError
+from minillm.kv_cache import KVCache, NoCache, kv_bytes_per_token
+from minillm.prefill import prefill
+from minillm.rope import apply_rope, inverse_frequencies, rope_tables
+
+LLAMA3 = RopeScaling(
+    "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
+)
+
+CONFIGS = {
+    "grouped queries, untied, odd head_dim": tiny_config(),
+    "tied embeddings": tiny_config(tie_word_embeddings=True),
+    "multi-head (every query head has its own keys)": tiny_config(num_key_value_heads=6),
+    "multi-query (one key head)": tiny_config(num_key_value_heads=1),
+    "attention and mlp biases": tiny_config(attention_bias=True, mlp_bias=True),
+    "head_dim = hidden_size / heads": tiny_config(head_dim=8),
+    "large rope_theta": tiny_config(rope_theta=500000.0),
+    "linear rope scaling": tiny_config(rope_scaling=RopeScaling("linear", factor=4.0)),
+    "llama3 rope scaling": tiny_config(rope_scaling=LLAMA3),
+}
+
+
+def all_logits(model, ids, cache=None):
+    """[B, T, V]: our logits at every position, in one pass."""
+    cache = cache or KVCache(model.config, ids.shape[1], batch_size=ids.shape[0])
+    return model.logits(model(ids, cache))
+
+
+def bound_for(expected: torch.Tensor) -> float:
+    """1e-5 of the logits' own size: these random logits reach tens, where float32 steps are about 4e-6."""
+    return 1e-5 * max(1.0, expected.abs().max().item())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_equal_those_of_transformers_on_the_same_random_weights(name):
+    theirs, ours = oracle_pair(CONFIGS[name])
+    ids = random_ids(40, batch=2)
+    with torch.no_grad():
+        expected = theirs(ids).logits
+    worst = (all_logits(ours, ids) - expected).abs().max().item()
+    assert worst < bound_for(expected), f"{name}: logits differ by {worst} from transformers'"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_token_by_token_on_a_cache_equals_one_pass_over_everything(name):
+    model = random_model(CONFIGS[name])
+    ids = random_ids(24, batch=2)
+    whole = all_logits(model, ids)
+    cache = KVCache(model.config, 24, batch_size=2)
+    for position in range(24):
+        logits = prefill(model, ids[:, position : position + 1], cache)
+        torch.testing.assert_close(logits, whole[:, position], atol=bound_for(whole), rtol=0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 7, 16, 23, 24, 25, 1000])
+def test_prefill_in_chunks_gives_the_logits_of_prefill_in_one_piece(chunk_size):
+    model = random_model()
+    ids = random_ids(24)
+    whole = prefill(model, ids, KVCache(model.config, 24))
+    chunked = prefill(model, ids, KVCache(model.config, 24), chunk_size=chunk_size)
+    torch.testing.assert_close(chunked, whole, atol=bound_for(whole), rtol=0)
+
+
+def test_a_chunk_on_a_warm_cache_sees_what_came_before_it():
+    """The classic bug: a causal mask aligned to the upper left corner hides the end of the cache from a chunk."""
+    mask = causal_mask(q_len=2, kv_len=5)
+    assert mask.tolist() == [[True, True, True, True, False], [True, True, True, True, True]]
+
+
+def test_attention_equals_the_formula_written_out_for_one_head_at_a_time():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 6, 3, 10), torch.randn(2, 2, 7, 10), torch.randn(2, 2, 7, 10)
+    for q_len in (1, 3):
+        mixed = causal_attention(q[:, :, -q_len:], k, v)
+        for head in range(6):
+            for t in range(q_len):
+                seen = 7 - q_len + t + 1
+                scores = k[:, head // 3, :seen] @ q[:, head, 3 - q_len + t, :, None] / 10**0.5  # [B, seen, 1]
+                expected = (scores.softmax(dim=1) * v[:, head // 3, :seen]).sum(dim=1)  # [B, D]
+                torch.testing.assert_close(mixed[:, head, t], expected, atol=1e-5, rtol=0)
+
+
+def test_batched_rows_equal_each_row_alone():
+    model = random_model()
+    ids = random_ids(20, batch=4)
+    together = all_logits(model, ids)
+    for row in range(4):
+        alone = all_logits(model, ids[row : row + 1])[0]
+        torch.testing.assert_close(together[row], alone, atol=bound_for(alone), rtol=0)
+
+
+def test_without_a_cache_the_logits_are_the_same():
+    model = random_model()
+    ids = random_ids(20)
+    cached = prefill(model, ids, KVCache(model.config, 20))
+    recomputed = prefill(model, ids, NoCache(model.config))
+    torch.testing.assert_close(recomputed, cached, atol=bound_for(cached), rtol=0)
+
+
+def test_prefill_in_chunks_is_refused_without_a_cache():
+    model = random_model()
+    with pytest.raises(InputError, match="needs a cache"):
+        prefill(model, random_ids(8), NoCache(model.config), chunk_size=3)
+
+
+def test_truncated_tokens_leave_no_trace():
+    model = random_model()
+    ids = random_ids(30)
+    cache = KVCache(model.config, 30)
+    prefill(model, random_ids(25, seed=9), cache)
+    cache.truncate(0)
+    prefill(model, ids[:, :12], cache)
+    prefill(model, random_ids(10, seed=10), cache)
+    cache.truncate(12)
+    again = prefill(model, ids[:, 12:], cache)
+    fresh = prefill(model, ids, KVCache(model.config, 30))
+    torch.testing.assert_close(again, fresh, atol=bound_for(fresh), rtol=0)
+
+
+def test_a_forward_pass_that_is_not_counted_in_changes_nothing():
+    """Ctrl-C in the middle of a pass: what was written behind `length` must not matter."""
+    model = random_model()
+    ids = random_ids(16)
+    cache = KVCache(model.config, 16)
+    prefill(model, ids[:, :8], cache)
+    model(random_ids(5, seed=4), cache)
+    assert cache.length == 8
+    torch.testing.assert_close(
+        prefill(model, ids[:, 8:], cache), prefill(model, ids, KVCache(model.config, 16)), atol=1e-4, rtol=0
+    )
+
+
+def test_bytes_of_the_cache_are_those_of_the_formula():
+    config = tiny_config()
+    cache = KVCache(config, max_seq_len=33, batch_size=3, dtype=torch.bfloat16)
+    per_token = 2 * 3 * 2 * 10 * 2  # K and V x layers x kv heads x head_dim x bytes
+    assert kv_bytes_per_token(config, torch.bfloat16) == per_token
+    assert cache.reserved_bytes == 33 * 3 * per_token
+    assert cache.used_bytes == 0
+    prefill(random_model(config).to(torch.bfloat16), random_ids(7, batch=3), cache)
+    assert cache.used_bytes == 7 * 3 * per_token
+    cache.release()
+    assert (cache.length, cache.reserved_bytes, cache.max_seq_len) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("max_seq_len", [0, -1, 97])
+def test_a_cache_longer_than_the_models_context_or_empty_is_refused(max_seq_len):
+    with pytest.raises(InputError, match=f"cache of {max_seq_len} tokens"):
+        KVCache(tiny_config(), max_seq_len)
+
+
+def test_tokens_past_the_end_of_the_cache_are_refused_and_lose_nothing():
+    model = random_model()
+    cache = KVCache(model.config, 10)
+    prefill(model, random_ids(8), cache)
+    with pytest.raises(InputError, match="do not fit"):
+        prefill(model, random_ids(3), cache)
+    with pytest.raises(InputError, match="do not fit"):
+        model(random_ids(3), cache)
+    with pytest.raises(InputError, match="do not fit"):
+        cache.advance(3)
+    assert cache.length == 8
+    prefill(model, random_ids(2), cache)
+    assert cache.length == 10
+
+
+@pytest.mark.parametrize("length", [-1, 9])
+def test_truncating_to_more_than_is_held_or_less_than_nothing_is_refused(length):
+    model = random_model()
+    cache = KVCache(model.config, 10)
+    prefill(model, random_ids(8), cache)
+    with pytest.raises(InputError, match="cannot truncate"):
+        cache.truncate(length)
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [107], [3, 4, 5000]])
+def test_ids_that_are_no_tokens_are_refused(ids):
+    model = random_model()
+    with pytest.raises(InputError, match="empty|outside the vocabulary"):
+        prefill(model, ids, KVCache(model.config, 10))
+
+
+def test_rotation_keeps_lengths_and_depends_on_distance_only():
+    inv_freq = inverse_frequencies(tiny_config())
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 1, 1, 10), torch.randn(1, 1, 1, 10)
+
+    def at(x, position):
+        return apply_rope(x, *rope_tables(torch.tensor([[position]]), inv_freq))
+
+    assert torch.allclose(at(q, 17).norm(), q.norm(), atol=1e-5)
+    near, far = (at(q, 9) * at(k, 4)).sum(), (at(q, 1009) * at(k, 1004)).sum()
+    assert torch.allclose(near, far, atol=1e-3), "the score must depend on the distance 5 alone"
+    assert not torch.allclose(near, (at(q, 9) * at(k, 5)).sum(), atol=1e-3), "and it must depend on it"
+
+
+def test_angles_stay_float32_in_a_bfloat16_model():
+    """In bfloat16, positions 256 and 257 are the same number."""
+    model = random_model().to(torch.bfloat16)
+    assert model.inv_freq.dtype == torch.float32
+    cos, _ = rope_tables(torch.tensor([[256, 257]]), model.inv_freq)
+    assert cos.dtype == torch.float32
+    assert not torch.equal(cos[:, :, 0], cos[:, :, 1])
+
+
+def test_an_unknown_rope_scaling_is_refused_by_name():
+    with pytest.raises(InputError, match="'yarn' is not supported"):
+        inverse_frequencies(tiny_config(rope_scaling=RopeScaling("yarn", factor=2.0)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stays_close_to_float32_and_the_logits_come_in_float32(dtype):
+    model = random_model(std=0.1)
+    ids = random_ids(20)
+    exact = all_logits(model, ids)
+    half = model.to(dtype)
+    cache = KVCache(model.config, 20, dtype=dtype)
+    logits = all_logits(half, ids, cache)
+    assert logits.dtype == torch.float32
+    error = (logits - exact).abs().max() / exact.abs().max()
+    assert 0 < error < 0.05, f"relative error {error:.4f}"
+
+
+def test_a_tied_head_is_the_embedding_itself_and_counts_once():
+    tied, untied = random_model(tiny_config(tie_word_embeddings=True)), random_model()
+    assert tied.lm_head.weight is tied.embed_tokens.weight
+    assert untied.nbytes - tied.nbytes == 107 * 48 * 4
+
+
+def test_slots_cover_every_weight_exactly_once():
+    """Each slot gets its own number; afterwards no weight may hold anything else than one of these numbers."""
+    model = random_model(dataclasses.replace(tiny_config(), attention_bias=True, mlp_bias=True))
+    for parameter in model.parameters():
+        parameter.fill_(-1.0)
+    slots = model.checkpoint_slots()
+    assert sum(slot.numel() for slot in slots.values()) == sum(p.numel() for p in model.parameters())
+    for number, slot in enumerate(slots.values()):
+        slot.fill_(number)
+    assert all((parameter >= 0).all() for parameter in model.parameters()), "a weight is in no slot"
+    assert all((slot == number).all() for number, slot in enumerate(slots.values())), "two slots overlap"

@@ -1,0 +1,70 @@
+"""Tiny random models: the same weights once in transformers' Llama (the oracle) and once in ours."""
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from minillm.config import ModelConfig
+from minillm.model import Llama
+
+# Every dimension differs from every other, so that a swapped axis cannot go unnoticed.
+SIZES = {
+    "vocab_size": 107,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "max_position_embeddings": 96,
+}
+
+
+def tiny_config(**changes) -> ModelConfig:
+    """A small grouped-query config whose head_dim is not hidden_size / num_attention_heads."""
+    return ModelConfig(**{**SIZES, "rms_norm_eps": 1e-5, "eos_token_ids": (5,), **changes})
+
+
+def as_transformers(config: ModelConfig) -> LlamaConfig:
+    """The same config, as transformers writes it."""
+    rope = {"rope_type": "default", "rope_theta": config.rope_theta}
+    if config.rope_scaling is not None:
+        rope |= {"rope_type": config.rope_scaling.kind, "factor": config.rope_scaling.factor}
+        if config.rope_scaling.kind == "llama3":
+            rope |= {
+                "low_freq_factor": config.rope_scaling.low_freq_factor,
+                "high_freq_factor": config.rope_scaling.high_freq_factor,
+                "original_max_position_embeddings": config.rope_scaling.original_max_position_embeddings,
+            }
+    shared = (*SIZES, "rms_norm_eps", "tie_word_embeddings", "attention_bias", "mlp_bias")
+    return LlamaConfig(**{name: getattr(config, name) for name in shared}, rope_parameters=rope)
+
+
+def oracle_pair(config: ModelConfig, seed: int = 0) -> tuple[LlamaForCausalLM, Llama]:
+    """transformers' model with random weights (biases and norms too, which it would start at 0 and 1) and ours."""
+    torch.manual_seed(seed)
+    theirs = LlamaForCausalLM(as_transformers(config)).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(0.0, 0.3).add_(0.02)
+    ours = Llama(config)
+    state = theirs.state_dict()
+    slots = ours.checkpoint_slots()
+    assert set(slots) == set(state) - ({"lm_head.weight"} if config.tie_word_embeddings else set())
+    for name, slot in slots.items():
+        slot.copy_(state[name])
+    return theirs, ours
+
+
+def random_model(config: ModelConfig | None = None, seed: int = 0, std: float = 0.3) -> Llama:
+    """Our model alone, with random weights."""
+    model = Llama(config or tiny_config())
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.normal_(0.0, std, generator=generator).add_(0.02)
+    return model
+
+
+def random_ids(length: int, vocab_size: int = SIZES["vocab_size"], seed: int = 1, batch: int = 1) -> torch.Tensor:
+    """[batch, length] token ids."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocab_size, (batch, length), generator=generator)
