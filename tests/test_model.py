@@ -4,12 +4,14 @@ import dataclasses
 
 import pytest
 import torch
+from jaxtyping import TypeCheckError
 from tiny import oracle_pair, random_ids, random_model, tiny_config
 
 from minillm.attention import causal_attention, causal_mask
 from minillm.config import RopeScaling
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, NoCache, kv_bytes_per_token
+from minillm.linear import Linear, matvec_by_slabs
 from minillm.prefill import prefill
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
 
@@ -248,3 +250,27 @@ def test_slots_cover_every_weight_exactly_once():
         slot.fill_(number)
     assert all((parameter >= 0).all() for parameter in model.parameters()), "a weight is in no slot"
     assert all((slot == number).all() for number, slot in enumerate(slots.values())), "two slots overlap"
+
+
+@pytest.mark.parametrize(("in_features", "out_features"), [(48, 80), (7, 13), (1, 1), (10, 64)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_row_through_linear_equals_the_same_row_among_others(in_features, out_features, bias):
+    torch.manual_seed(0)
+    linear = Linear(in_features, out_features, bias=bias)
+    rows = torch.randn(1, 3, in_features)
+    together = linear(rows)
+    for t in range(3):
+        torch.testing.assert_close(linear(rows[:, t : t + 1]), together[:, t : t + 1], atol=1e-5, rtol=0)
+
+
+def test_a_matrix_vector_product_is_the_same_however_it_is_cut():
+    torch.manual_seed(0)
+    x, weight = torch.randn(20), torch.randn(12, 20)
+    for slabs in (1, 2, 3, 4, 6, 12):
+        torch.testing.assert_close(matvec_by_slabs(x, weight, slabs), weight @ x, atol=1e-5, rtol=0)
+
+
+def test_wrong_shapes_are_caught_while_the_tests_run():
+    """The shape annotations are checked by the import hook; were it off, every shape in the source would be mere prose."""
+    with pytest.raises(TypeCheckError):
+        causal_attention(torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 4, 8))
