@@ -1,0 +1,112 @@
+"""What the command lines share: subcommands, flags, and the one way in which a bad input is answered."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from minillm.errors import InputError, MissingError
+
+VERBS = {
+    "generate": "answer or continue one prompt",
+    "chat": "talk with the model, turn by turn",
+    "fetch": "get a model's weights",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`minillm VERB ...`: the same as `python -m minillm.VERB ...`."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv and argv[0] in VERBS:
+        return importlib.import_module(f"minillm.{argv[0]}").main(argv[1:])
+    listing = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
+    parser = Parser(
+        prog="minillm",
+        usage="minillm VERB [options]",
+        description=f"verbs:\n{listing}\n\n`minillm VERB --help` says more.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of the above")
+    if not argv:
+        parser.print_help(sys.stderr)
+        return 2
+    parser.parse_args(argv[:1])
+    return 2
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that answers a wrong argument with one sentence, without the page of usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence on stderr, exit code 2."""
+        print(f"{self.prog}: error: {message} (see --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def guarded(run: Callable[[], int], prog: str) -> int:
+    """Run a command. A bad input becomes one sentence on stderr and exit code 2; Ctrl-C ends with 130.
+
+    Only the errors that a user's input can cause are caught: anything else is a bug and keeps its traceback.
+    """
+    try:
+        return run()
+    except (InputError, MissingError) as error:
+        print(f"{prog}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\n{prog}: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): that is its right. Python would complain again at exit,
+        # when it flushes stdout, so stdout is pointed elsewhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def add_model_flags(parser: argparse.ArgumentParser) -> None:
+    """--model, --device, --dtype."""
+    group = parser.add_argument_group("the model")
+    group.add_argument("--model", help="an alias, a directory, a .gguf file or a hub id (default: smollm2-135m)")
+    group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: auto)")
+
+
+# Flag, type, help: each is the SamplingParams field of the same name; its default is that field's.
+_SAMPLING_FLAGS: tuple[tuple[str, type, str], ...] = (
+    ("max_tokens", int, "stop after this many tokens"),
+    ("temperature", float, "0: always the likeliest token; higher: more varied"),
+    ("top_k", int, "keep the k likeliest tokens only; 0: keep all"),
+    ("top_p", float, "keep the likeliest tokens that together have this probability"),
+    ("min_p", float, "keep tokens with at least this share of the likeliest one's probability"),
+    ("repetition_penalty", float, "above 1: tokens that have appeared become less likely"),
+    ("presence_penalty", float, "subtracted from the logit of each token generated before"),
+    ("frequency_penalty", float, "subtracted once per time that the token was generated"),
+    ("seed", int, "makes sampling repeatable"),
+)
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    """One flag per SamplingParams field that makes sense on a command line."""
+    group = parser.add_argument_group("choosing tokens")
+    for name, kind, what in _SAMPLING_FLAGS:
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, help=what)
+    group.add_argument("--stop", action="append", metavar="TEXT", help="stop before this text; may be repeated")
+    group.add_argument("--ignore-eos", action="store_true", help="go on past the end-of-sequence token")
+
+
+def sampling_params(args: argparse.Namespace, **more: object):
+    """The SamplingParams that the flags of `add_sampling_flags` ask for."""
+    from minillm.sampler import SamplingParams
+
+    given = {name: getattr(args, name) for name, _, _ in _SAMPLING_FLAGS if getattr(args, name) is not None}
+    return SamplingParams(**given, stop=tuple(args.stop or ()), ignore_eos=args.ignore_eos, **more)
+
+
+def load_llm(args: argparse.Namespace):
+    """The LLM that the flags of `add_model_flags` ask for."""
+    from minillm.llm import LLM
+    from minillm.loading import DEFAULT_MODEL
+
+    return LLM(args.model or DEFAULT_MODEL, device=args.device, dtype=args.dtype)

@@ -1,0 +1,97 @@
+"""The decode loop: choose a token, hand it out, compute what follows it, until a reason to stop.
+
+Every pass reads all the weights to add one token: this loop is where the memory bandwidth goes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from minillm.device import clock
+from minillm.errors import InputError
+from minillm.kv_cache import Cache
+from minillm.model import Llama
+from minillm.prefill import prefill
+from minillm.sampler import SamplerState, SamplingParams, sample
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generated token.
+
+    logprob and top_logprobs are natural logarithms under the model's own distribution, before any processing.
+    finish_reason is None until the last step: then "stop" (an end-of-sequence or stop token: this very one) or
+    "length" (max_tokens reached, or the context is full). forward_s and sample_s are the seconds spent on the
+    logits and on the choice; the first step's forward pass is the prefill, which is not counted here.
+    """
+
+    token_id: int
+    logprob: float
+    finish_reason: str | None
+    top_logprobs: tuple[tuple[int, float], ...] | None = None
+    forward_s: float = 0.0
+    sample_s: float = 0.0
+
+
+def decode(
+    model: Llama,
+    logits: Float[Tensor, "1 vocab"],
+    cache: Cache,
+    params: SamplingParams,
+    *,
+    prompt_ids: Sequence[int] | None = None,
+) -> Iterator[Step]:
+    """Generate from `logits`, which `prefill` returned for what `cache` holds; yield each token as it is chosen.
+
+    prompt_ids: the tokens before the first generated one. They are needed by the repetition penalty (which looks
+    at the prompt), and without a cache (which computes them again each time).
+
+    A token is handed out before the pass that follows it is computed, so that a reader of the stream never waits
+    for the next one. The last token is never computed: nobody asks what follows it.
+
+    Raises InputError for `params.stop`: stop strings are a matter of text, see `detokenizer.detokenize`.
+    """
+    _check(params, cache, prompt_ids, model.config.vocab_size)
+    # `sequence` holds the ids that are known, from position `known_from` on.
+    known_from = cache.length if prompt_ids is None else 0
+    sequence = list(prompt_ids or ())
+    state = SamplerState(params, prompt_ids=sequence)
+    stop_ids = frozenset(params.stop_token_ids)
+    if not params.ignore_eos:
+        stop_ids |= frozenset(model.config.eos_token_ids)
+
+    forward_s = 0.0
+    for count in range(1, params.max_tokens + 1):
+        started = clock(model.device)
+        choice = sample(logits, [params], [state])[0]
+        sample_s = clock(model.device) - started
+        sequence.append(choice.token_id)
+
+        reason = None
+        if choice.token_id in stop_ids:
+            reason = "stop"
+        elif count == params.max_tokens or known_from + len(sequence) >= cache.max_seq_len:
+            reason = "length"
+        yield Step(choice.token_id, choice.logprob, reason, choice.top_logprobs, forward_s, sample_s)
+        if reason:
+            return
+
+        # With a cache this is the one new token; without, `length` is 0 and this is the whole sequence.
+        started = clock(model.device)
+        logits = prefill(model, sequence[cache.length - known_from :], cache)  # [1, V]
+        forward_s = clock(model.device) - started
+
+
+def _check(params: SamplingParams, cache: Cache, prompt_ids: Sequence[int] | None, vocab_size: int) -> None:
+    """Refuse what this loop could only ignore or get wrong."""
+    params.check_against_vocabulary(vocab_size)
+    if params.stop:
+        raise InputError("decode yields tokens and cannot see stop strings: give them to detokenizer.detokenize")
+    if prompt_ids is None and cache.length == 0:
+        raise InputError("without a cache, decode needs prompt_ids to compute them again at each step")
+    if prompt_ids is None and params.repetition_penalty != 1.0:
+        raise InputError("the repetition penalty looks at the prompt too: pass prompt_ids to decode")
+    if prompt_ids is not None and cache.length > len(prompt_ids):
+        raise InputError(f"the cache holds {cache.length} tokens, but prompt_ids has only {len(prompt_ids)}")

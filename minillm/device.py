@@ -1,0 +1,75 @@
+"""Where to compute and in which dtype: what `device="auto"` and `dtype="auto"` mean."""
+
+import re
+import time
+from pathlib import Path
+
+import torch
+
+from minillm.errors import InputError, MissingError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+# Linux' names for "this processor multiplies bfloat16": x86 AVX-512, x86 AMX, 64-bit Arm.
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """"auto" is CUDA where there is a usable GPU, else the CPU.
+
+    Raises InputError for a name that is no device, MissingError for a CUDA device that is not there.
+    """
+    if str(device) == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
+        raise InputError(f"unknown device {str(device)!r}: use auto, cpu, cuda or cuda:N")
+    picked = torch.device(device)
+    if picked.type == "cuda":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if found == 0:
+            raise MissingError(
+                f"device {device} was asked for, but this PyTorch sees no CUDA GPU: use --device cpu, or check the driver"
+                f" and that PyTorch is a CUDA build (this is {torch.__version__})"
+            )
+        if (picked.index or 0) >= found:
+            raise MissingError(f"device {device} was asked for, but there are only {found} GPUs (cuda:0 ...)")
+    return picked
+
+
+def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+    """"auto" is the dtype that the hardware is fast at: half the bytes only where it has instructions for them.
+
+    CUDA: bfloat16 from compute capability 8.0 (Ampere), float16 before. CPU: bfloat16 with AVX-512 BF16, AMX or
+    Arm BF16, float32 otherwise, where bfloat16 would be converted number by number.
+    Raises InputError for a name that is none of float32, bfloat16, float16.
+    """
+    if dtype == "auto":
+        if device.type == "cuda":
+            return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
+        return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
+    if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
+        return dtype
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise InputError(f"unknown dtype {str(dtype)!r}: use auto, {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def cpu_multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor states instructions for bfloat16 products. Where nothing is stated: no."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, flags=re.MULTILINE)
+    return bool(_BFLOAT16_FLAGS & set(" ".join(lines).split()))
+
+
+def clock(device: torch.device) -> float:
+    """Seconds on a steady clock, read when the device has finished what it was given.
+
+    A CUDA kernel is only launched when its call returns: without waiting, its time would be booked to whatever
+    looks at the result first.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,149 @@
+"""One request on its way through the engine: prefill, decode, detokenize, with the time of each written down."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from minillm.decode import Step, decode
+from minillm.detokenizer import Piece, detokenize
+from minillm.device import clock
+from minillm.kv_cache import Cache, KVCache
+from minillm.model import Llama
+from minillm.prefill import prefill
+from minillm.sampler import SamplingParams
+from minillm.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Natural-log probabilities of one generated token and of the likeliest alternatives, before processing."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a request took. Rates and times that need a second token are None where there was only one."""
+
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt's tokens, those whose keys and values were there already
+    completion_tokens: int
+    ttft_s: float  # time to first token: from the request's start until its first token was chosen
+    tpot_s: float | None  # time per output token: mean over the tokens after the first
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float | None
+    kv_bytes: int  # keys and values held at the end
+    total_s: float
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What came out. `token_ids` holds every generated id, also those that the text leaves out (the
+    end-of-sequence token, a matched stop string). finish_reason: "stop", "length", or "abort" for a request that
+    was stopped from outside before its end."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    prompt_token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] | None
+    metrics: Metrics
+
+
+class Generation:
+    """A running request: iterate over it for the pieces of text; `completion()` at any time for the result so far.
+
+    `cache` may already hold the first tokens of `prompt_ids` (a conversation's earlier turns); at least the last
+    prompt token is computed, because its row gives the first logits. `started` and `tokenize_s` are seconds, on
+    the clock of `device.clock`, at which the request came in and which its tokenizing took.
+    """
+
+    def __init__(
+        self,
+        model: Llama,
+        tokenizer: Tokenizer,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        cache: Cache,
+        *,
+        started: float | None = None,
+        tokenize_s: float = 0.0,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.prompt_ids = tuple(prompt_ids)
+        self.params = params
+        self.cache = cache
+        self.cached_tokens = cache.length
+        self.started = clock(model.device) if started is None else started
+        self.tokenize_s = tokenize_s
+        self.prefill_s = 0.0
+        self.detokenize_s = 0.0
+        self.steps: list[Step] = []
+        self.token_times_s: list[float] = []  # since `started`, one per step
+        self.pieces: list[Piece] = []
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Run the request; each piece is yielded as soon as its text is certain."""
+        pieces = detokenize(self._run_model(), self.tokenizer, self.params.stop)
+        while True:
+            before, steps_before = clock(self.model.device), len(self.steps)
+            piece = next(pieces, None)
+            spent = clock(self.model.device) - before
+            in_model = sum(step.forward_s + step.sample_s for step in self.steps[steps_before:])
+            if steps_before == 0:
+                in_model += self.prefill_s
+            self.detokenize_s += max(0.0, spent - in_model)
+            if piece is None:
+                return
+            self.pieces.append(piece)
+            yield piece
+
+    def _run_model(self) -> Iterator[Step]:
+        """Prefill what is not in the cache, then decode; note when each token was there."""
+        before = clock(self.model.device)
+        logits = prefill(self.model, self.prompt_ids[self.cached_tokens :], self.cache)  # [1, V]
+        self.prefill_s = clock(self.model.device) - before
+        params = replace(self.params, stop=())  # stop strings are watched for in the text, one level up
+        for step in decode(self.model, logits, self.cache, params, prompt_ids=self.prompt_ids):
+            self.steps.append(step)
+            self.token_times_s.append(clock(self.model.device) - self.started)
+            yield step
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(piece.text for piece in self.pieces)
+
+    def completion(self) -> Completion:
+        """The result so far; its finish_reason is "abort" while the request has not come to its own end."""
+        return Completion(
+            text=self.text,
+            token_ids=tuple(step.token_id for step in self.steps),
+            finish_reason=(self.pieces[-1].finish_reason if self.pieces else None) or "abort",
+            prompt_token_ids=self.prompt_ids,
+            logprobs=self._logprobs(),
+            metrics=self.metrics(),
+        )
+
+    def _logprobs(self) -> tuple[TokenLogprob, ...] | None:
+        if self.params.logprobs is None:
+            return None
+        return tuple(TokenLogprob(step.token_id, step.logprob, step.top_logprobs or ()) for step in self.steps)
+
+    def metrics(self) -> Metrics:
+        """Times and rates so far."""
+        times, computed = self.token_times_s, len(self.prompt_ids) - self.cached_tokens
+        tpot_s = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+        return Metrics(
+            prompt_tokens=len(self.prompt_ids),
+            cached_tokens=self.cached_tokens,
+            completion_tokens=len(times),
+            ttft_s=times[0] if times else 0.0,
+            tpot_s=tpot_s,
+            prefill_tokens_per_s=computed / self.prefill_s if self.prefill_s else 0.0,
+            decode_tokens_per_s=1.0 / tpot_s if tpot_s else None,
+            kv_bytes=self.cache.used_bytes if isinstance(self.cache, KVCache) else 0,
+            total_s=times[-1] if times else 0.0,
+        )

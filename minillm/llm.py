@@ -1,0 +1,137 @@
+"""LLM: the front door. A model, its tokenizer, and the three ways to ask it for text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+
+from minillm.device import clock, pick_device, pick_dtype
+from minillm.errors import InputError
+from minillm.generation import Completion, Generation
+from minillm.kv_cache import KVCache, NoCache
+from minillm.loading import DEFAULT_MODEL, load
+from minillm.sampler import SamplingParams
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+class LLM:
+    """A model that is ready to generate.
+
+    model: an alias ("smollm2-135m"), a directory with config.json and safetensors, a .gguf file, or a hub id
+    ("org/name"). device: "auto", "cpu", "cuda", "cuda:N". dtype: "auto", "float32", "bfloat16", "float16".
+
+    `generate` and `stream` continue text as it stands; `chat` renders messages with the model's chat template.
+    `tokenizer`, `model` and `config` are the parts, for those who compose by hand.
+
+    Raises MissingError (a FileNotFoundError) or InputError (a ValueError) with one sentence for what cannot be used.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = DEFAULT_MODEL,
+        *,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> None:
+        picked = pick_device(device)
+        self.model, self.tokenizer = load(model, device=picked, dtype=pick_dtype(dtype, picked))
+        self.config = self.model.config
+
+    @overload
+    def generate(self, prompt: str, params: SamplingParams | None = None) -> Completion: ...
+    @overload
+    def generate(self, prompt: Sequence[str], params: SamplingParams | None = None) -> list[Completion]: ...
+    def generate(
+        self, prompt: str | Sequence[str], params: SamplingParams | None = None
+    ) -> Completion | list[Completion]:
+        """Continue one prompt, or each of several, one after the other."""
+        if isinstance(prompt, str):
+            return _finish(self.start(prompt, params))
+        return [_finish(self.start(one, params)) for one in prompt]
+
+    def stream(self, prompt: str, params: SamplingParams | None = None) -> Iterator[str]:
+        """The completion of `prompt`, piece by piece; joined, the pieces are `generate(prompt, params).text`."""
+        return _texts(self.start(prompt, params))
+
+    def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
+        """The assistant's answer to `messages` ([{"role": "user", "content": "hi"}, ...])."""
+        return _finish(self.start(messages, params))
+
+    def stream_chat(self, messages: Messages, params: SamplingParams | None = None) -> Iterator[str]:
+        """The assistant's answer, piece by piece."""
+        return _texts(self.start(messages, params))
+
+    def start(
+        self,
+        prompt: str | Messages,
+        params: SamplingParams | None = None,
+        *,
+        use_cache: bool = True,
+        cache: KVCache | None = None,
+        cached_ids: Sequence[int] = (),
+    ) -> Generation:
+        """A request that runs as it is iterated over. A string is continued; messages are answered.
+
+        use_cache=False computes the whole sequence again at each token: same tokens, ever slower.
+        cache, cached_ids: a cache to go on with and the ids whose keys and values it holds. What the new prompt
+        shares with them from the start is not computed again; the rest of the cache is overwritten.
+        """
+        started = clock(self.model.device)
+        params = params or SamplingParams()
+        if isinstance(prompt, str):
+            ids = self.tokenizer.encode(prompt)
+        else:
+            ids = self.tokenizer.encode_chat(prompt)
+        tokenize_s = clock(self.model.device) - started
+        self._check_prompt(ids)
+        params.check_against_vocabulary(self.config.vocab_size)
+        if cache is not None:
+            cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1))
+        elif use_cache:
+            cache = self.new_cache(len(ids) + params.max_tokens)
+        return Generation(
+            self.model,
+            self.tokenizer,
+            ids,
+            params,
+            NoCache(self.config, self.model.device) if cache is None else cache,
+            started=started,
+            tokenize_s=tokenize_s,
+        )
+
+    def new_cache(self, max_seq_len: int) -> KVCache:
+        """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""
+        room = min(max_seq_len, self.config.max_position_embeddings)
+        return KVCache(self.config, room, device=self.model.device, dtype=self.model.dtype)
+
+    def _check_prompt(self, ids: Sequence[int]) -> None:
+        if not ids:
+            raise InputError("the prompt is empty, and this tokenizer adds nothing to it: give at least one character")
+        context = self.config.max_position_embeddings
+        if len(ids) >= context:
+            raise InputError(
+                f"the prompt has {len(ids):,} tokens, which leaves no room for an answer in this model's context of"
+                f" {context:,} tokens: shorten it"
+            )
+
+
+def _shared_prefix(ids: Sequence[int], cached_ids: Sequence[int]) -> int:
+    """How many ids the two sequences have in common from the start."""
+    shared = 0
+    for one, other in zip(ids, cached_ids, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return shared
+
+
+def _finish(generation: Generation) -> Completion:
+    for _ in generation:
+        pass
+    return generation.completion()
+
+
+def _texts(generation: Generation) -> Iterator[str]:
+    return (piece.text for piece in generation if piece.text)
