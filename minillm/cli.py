@@ -13,6 +13,7 @@ VERBS = {
     "generate": "answer or continue one prompt",
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
+    "bench": "measure tokens per second, alone or beside transformers",
 }
 
 

@@ -1,1 +1,26 @@
-"""Fixtures shared by the tests: tiny random models for arithmetic, and the real SmolLM2 for meaning."""
+"""Fixtures shared by the tests: the real SmolLM2, fetched on first use and loaded once."""
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    """Write into the report which tests ran on the real model, so that CI can tell if they did."""
+    for item in items:
+        if item.get_closest_marker("real_model"):
+            item.user_properties.append(("real_model", "yes"))
+
+
+@pytest.fixture(scope="session")
+def model_dir():
+    """The default model's directory; a fresh machine fetches it here (93 MB)."""
+    from minillm.loading import DEFAULT_MODEL, resolve
+
+    return resolve(DEFAULT_MODEL)
+
+
+@pytest.fixture(scope="session")
+def llm(model_dir):
+    """The default model on the CPU in float32, the dtype in which its tokens are compared."""
+    from minillm import LLM
+
+    return LLM(model_dir, device="cpu", dtype="float32")

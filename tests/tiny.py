@@ -1,7 +1,10 @@
 """Tiny random models: the same weights once in transformers' Llama (the oracle) and once in ours."""
 
+from pathlib import Path
+
+import tokenizers
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from minillm.config import ModelConfig
 from minillm.model import Llama
@@ -68,3 +71,44 @@ def random_ids(length: int, vocab_size: int = SIZES["vocab_size"], seed: int = 1
     """[batch, length] token ids."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab_size, (batch, length), generator=generator)
+
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def save_tiny_model(directory: Path, *, chat_template: str | None = CHAT_TEMPLATE, seed: int = 0, **changes) -> Path:
+    """A complete checkpoint directory as transformers saves it: random Llama, byte-level BPE tokenizer of 320 tokens."""
+    tokenizer = byte_level_tokenizer()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", bos_token="<|im_start|>", pad_token="<|endoftext|>"
+    )
+    fast.chat_template = chat_template
+    fast.save_pretrained(directory)
+    config = as_transformers(tiny_config(vocab_size=tokenizer.get_vocab_size(), **changes))
+    config.eos_token_id = tokenizer.token_to_id("<|im_end|>")
+    config.bos_token_id = tokenizer.token_to_id("<|im_start|>")
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0.0, 0.3)
+    model.save_pretrained(directory)
+    return directory
+
+
+def byte_level_tokenizer() -> tokenizers.Tokenizer:
+    """A byte-level BPE that knows all bytes, three special tokens and a few merges."""
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["the cat sat on the mat, and the dog sat on the cat"] * 3, trainer)
+    return tokenizer

@@ -1,0 +1,166 @@
+"""The decode loop: which tokens come out, and every way in which it ends."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import random_ids, random_model
+
+from minillm.decode import decode
+from minillm.errors import InputError
+from minillm.kv_cache import KVCache, NoCache
+from minillm.prefill import prefill
+from minillm.sampler import SamplingParams
+
+PROMPT = random_ids(9)[0].tolist()
+
+
+@pytest.fixture
+def model():
+    model = random_model()
+    model.config = replace(model.config, eos_token_ids=())
+    return model
+
+
+def steps(model, params, *, cache=None, prompt=PROMPT, **kwargs):
+    cache = cache or KVCache(model.config, 96)
+    return list(decode(model, prefill(model, prompt, cache), cache, params, **kwargs))
+
+
+def tokens(*args, **kwargs):
+    return [step.token_id for step in steps(*args, **kwargs)]
+
+
+def test_greedy_tokens_are_those_of_one_forward_pass_over_the_whole_text(model):
+    """The oracle is the definition: token t is the argmax of the logits after tokens 0 .. t-1, computed afresh."""
+    generated = tokens(model, SamplingParams(max_tokens=20))
+    sequence = list(PROMPT)
+    for token in generated:
+        logits = prefill(model, sequence, KVCache(model.config, len(sequence)))
+        assert token == int(logits.argmax()), f"after {len(sequence)} tokens"
+        sequence.append(token)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(max_tokens=30),
+        SamplingParams(max_tokens=30, temperature=0.9, seed=3),
+        SamplingParams(max_tokens=30, temperature=1.3, top_p=0.9, top_k=40, min_p=0.01, seed=4),
+        SamplingParams(max_tokens=30, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.2),
+    ],
+    ids=["greedy", "sampled", "filtered", "penalised"],
+)
+def test_without_a_cache_the_same_tokens_come_out(model, params):
+    cached = tokens(model, params, prompt_ids=PROMPT)
+    assert tokens(model, params, cache=NoCache(model.config), prompt_ids=PROMPT) == cached
+    assert len(cached) == 30
+
+
+def test_a_seed_repeats_its_tokens_and_another_seed_gives_others(model):
+    one = SamplingParams(max_tokens=30, temperature=1.0, seed=1)
+    assert tokens(model, one) == tokens(model, one)
+    assert tokens(model, one) != tokens(model, replace(one, seed=2))
+
+
+def test_exactly_one_new_token_is_computed_per_step(model, monkeypatch):
+    widths = []
+    forward = type(model).forward
+
+    def counting(self, ids, cache):
+        widths.append(ids.shape[1])
+        return forward(self, ids, cache)
+
+    monkeypatch.setattr(type(model), "forward", counting)
+    tokens(model, SamplingParams(max_tokens=6), prompt_ids=PROMPT)
+    assert widths == [9, 1, 1, 1, 1, 1], "one prefill, then one token per pass; the last token is never computed"
+    widths.clear()
+    tokens(model, SamplingParams(max_tokens=4), cache=NoCache(model.config), prompt_ids=PROMPT)
+    assert widths == [9, 10, 11, 12], "without a cache, everything each time"
+
+
+def test_max_tokens_ends_with_length(model):
+    result = steps(model, SamplingParams(max_tokens=5))
+    assert [step.finish_reason for step in result] == [None, None, None, None, "length"]
+
+
+@pytest.mark.parametrize("as_stop_token_id", [False, True], ids=["end-of-sequence id", "stop_token_ids"])
+def test_a_stop_token_ends_with_stop_and_is_the_last_step(model, as_stop_token_id):
+    free = tokens(model, SamplingParams(max_tokens=20))
+    stop = free[7]
+    first = free.index(stop)
+    params = SamplingParams(max_tokens=20, stop_token_ids=(stop,) if as_stop_token_id else ())
+    if not as_stop_token_id:
+        model.config = replace(model.config, eos_token_ids=(106, stop))
+    result = steps(model, params)
+    assert [step.token_id for step in result] == free[: first + 1]
+    assert result[-1].finish_reason == "stop"
+
+
+def test_a_stop_token_that_is_also_the_last_allowed_one_counts_as_stop(model):
+    free = tokens(model, SamplingParams(max_tokens=3))
+    model.config = replace(model.config, eos_token_ids=(free[2],))
+    if free[2] not in free[:2]:
+        assert steps(model, SamplingParams(max_tokens=3))[-1].finish_reason == "stop"
+
+
+def test_ignore_eos_goes_on_but_a_stop_token_still_stops(model):
+    free = tokens(model, SamplingParams(max_tokens=20))
+    model.config = replace(model.config, eos_token_ids=(free[4],))
+    assert tokens(model, SamplingParams(max_tokens=20, ignore_eos=True)) == free
+    both = steps(model, SamplingParams(max_tokens=20, ignore_eos=True, stop_token_ids=(free[4],)))
+    assert both[-1].token_id == free[4]
+    assert both[-1].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("with_prompt_ids", [False, True])
+def test_a_full_context_ends_with_length(model, with_prompt_ids):
+    kwargs = {"prompt_ids": PROMPT} if with_prompt_ids else {}
+    result = steps(model, SamplingParams(max_tokens=1000), **kwargs)
+    assert len(PROMPT) + len(result) == model.config.max_position_embeddings
+    assert result[-1].finish_reason == "length"
+
+
+def test_a_full_context_without_a_cache_ends_at_the_same_token(model):
+    cached = steps(model, SamplingParams(max_tokens=1000))
+    recomputed = steps(model, SamplingParams(max_tokens=1000), cache=NoCache(model.config), prompt_ids=PROMPT)
+    assert [step.token_id for step in recomputed] == [step.token_id for step in cached]
+    assert recomputed[-1].finish_reason == "length"
+
+
+def test_a_step_is_handed_out_before_the_next_pass_is_computed(model):
+    cache = KVCache(model.config, 96)
+    running = decode(model, prefill(model, PROMPT, cache), cache, SamplingParams(max_tokens=9))
+    next(running)
+    assert cache.length == len(PROMPT)
+    next(running)
+    assert cache.length == len(PROMPT) + 1
+
+
+def test_log_probabilities_are_those_of_the_raw_logits_whatever_the_processors_do(model):
+    params = SamplingParams(max_tokens=3, temperature=5.0, top_k=2, seed=0, logprobs=4)
+    cache = KVCache(model.config, 96)
+    logits = prefill(model, PROMPT, cache)
+    expected = torch.log_softmax(logits[0], dim=-1)
+    step = next(decode(model, logits, cache, params))
+    assert step.logprob == pytest.approx(expected[step.token_id].item(), abs=1e-5)
+    best = expected.topk(4)
+    assert [token for token, _ in step.top_logprobs] == best.indices.tolist()
+    assert [value for _, value in step.top_logprobs] == pytest.approx(best.values.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("params", "cache", "prompt_ids", "sentence"),
+    [
+        (SamplingParams(stop="x"), "kv", None, "detokenizer.detokenize"),
+        (SamplingParams(), "none", None, "needs prompt_ids"),
+        (SamplingParams(repetition_penalty=1.1), "kv", None, "looks at the prompt"),
+        (SamplingParams(), "kv", [1, 2], "prompt_ids has only 2"),
+        (SamplingParams(stop_token_ids=(107,)), "kv", None, "107"),
+        (SamplingParams(logit_bias={500: 1.0}), "kv", None, "500"),
+    ],
+)
+def test_what_the_loop_could_only_ignore_or_get_wrong_is_refused(model, params, cache, prompt_ids, sentence):
+    chosen = KVCache(model.config, 96) if cache == "kv" else NoCache(model.config)
+    with pytest.raises(InputError, match=sentence):
+        steps(model, params, cache=chosen, prompt_ids=prompt_ids)
