@@ -1,0 +1,259 @@
+"""`minillm generate` and `minillm chat` as a user runs them: what goes to which stream, and how bad input is answered."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tiny import save_tiny_model
+
+from minillm import LLM, SamplingParams, chat, generate
+from minillm.chat import ChatSession
+from minillm.cli import main as minillm
+from minillm.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def tiny_dir(tmp_path_factory):
+    return str(save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=256))
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_dir):
+    return LLM(tiny_dir, device="cpu", dtype="float32")
+
+
+def run(args, tiny_dir, *, stdin=b"", **kwargs):
+    """`python -m minillm.<verb> ... --model tiny` in a process of its own."""
+    verb, *rest = args
+    command = [sys.executable, "-m", f"minillm.{verb}", *rest, "--model", tiny_dir, "--dtype", "float32"]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False, **kwargs)
+
+
+def call(capsys, *args):
+    """The same in this process: (exit code, stdout, stderr)."""
+    try:
+        code = minillm(args)
+    except SystemExit as stop:
+        code = stop.code
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_only_the_completion_is_on_stdout_and_it_is_the_library_s(tiny_dir, tiny, capsys):
+    expected = tiny.generate("the cat", SamplingParams(max_tokens=9)).text
+    code, out, err = call(capsys, "generate", "--prompt", "the cat", "--raw", "--max-tokens", "9", "--model", tiny_dir, "--dtype", "float32")  # fmt: skip
+    assert (code, out) == (0, expected + "\n")
+    assert "tokens in" in err
+
+
+def test_a_chat_template_is_used_unless_raw(tiny_dir, tiny, capsys):
+    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "the cat"}]
+    expected = tiny.chat(messages, SamplingParams(max_tokens=9)).text
+    code, out, err = call(capsys, "generate", "--prompt", "the cat", "--system", "s", "--max-tokens", "9", "--model", tiny_dir, "--dtype", "float32")  # fmt: skip
+    assert (code, out) == (0, expected + "\n")
+    assert "chat template" in err
+
+
+def test_a_model_without_a_template_continues_the_prompt_and_says_so(tmp_path, capsys):
+    directory = str(save_tiny_model(tmp_path, chat_template=None))
+    code, _, err = call(capsys, "generate", "--prompt", "hi", "--max-tokens", "2", "--model", directory)
+    assert code == 0
+    assert "no chat template" in err
+    code, _, err = call(capsys, "generate", "--prompt", "hi", "--system", "s", "--model", directory)
+    assert code == 2
+    assert "--system needs a chat template" in err
+
+
+def test_the_prompt_comes_from_a_file_or_from_stdin(tiny_dir, tiny, tmp_path):
+    text = "the cät 🙂"
+    expected = (tiny.generate(text, SamplingParams(max_tokens=6)).text + "\n").encode()
+    file = tmp_path / "prompt.txt"
+    file.write_text(text, encoding="utf-8")
+    args = ["generate", "--raw", "--max-tokens", "6"]
+    env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    assert run([*args, "--prompt-file", str(file)], tiny_dir, env=env).stdout == expected
+    assert run([*args, "--prompt-file", "-"], tiny_dir, stdin=text.encode(), env=env).stdout == expected
+    assert run(args, tiny_dir, stdin=text.encode(), env=env).stdout == expected
+
+
+def test_json_is_one_object_with_everything(tiny_dir, tiny, capsys):
+    code, out, _ = call(capsys, "generate", "--prompt", "the cat", "--raw", "--max-tokens", "4", "--json", "--logprobs", "2", "--ignore-eos", "--model", tiny_dir, "--dtype", "float32")  # fmt: skip
+    result = json.loads(out)
+    expected = tiny.generate("the cat", SamplingParams(max_tokens=4, logprobs=2, ignore_eos=True))
+    assert code == 0
+    assert result["text"] == expected.text
+    assert result["token_ids"] == list(expected.token_ids)
+    assert result["finish_reason"] == "length"
+    assert len(result["logprobs"][0]["top"]) == 2
+    assert set(result["metrics"]) >= {"ttft_s", "tpot_s", "kv_bytes", "prefill_tokens_per_s"}
+
+
+def test_trace_and_stats_go_to_stderr_as_plain_text(tiny_dir):
+    args = ["generate", "--prompt", "the cat", "--raw", "--max-tokens", "4", "--ignore-eos", "--trace", "--stats"]
+    done = run(args, tiny_dir)
+    err = done.stderr.decode()
+    assert done.returncode == 0
+    for word in ("tokenize", "prefill", "sample", "decode x 3", "detokenize", "TTFT", "TPOT", "KV cache"):
+        assert word in err
+    assert "\x1b" not in err, "no escape sequences outside a terminal"
+    assert b"prefill" not in done.stdout
+
+
+def test_no_cache_prints_the_same_text(tiny_dir, capsys):
+    args = ("generate", "--prompt", "the cat", "--raw", "--max-tokens", "8", "--model", tiny_dir, "--trace", "--stats")
+    _, cached, _ = call(capsys, *args)
+    code, recomputed, err = call(capsys, *args, "--no-cache")
+    assert (code, recomputed) == (0, cached)
+    assert "computed again" in err
+
+
+WRONG = {
+    "no such model": (["--prompt", "x", "--model", "no-such-model"], "no-such-model"),
+    "a directory that is no model": (["--prompt", "x", "--model", "{empty}"], "config.json"),
+    "an empty prompt": (["--prompt", ""], "prompt is empty"),
+    "an empty raw prompt": (["--prompt", "", "--raw"], "prompt is empty"),
+    "a prompt longer than the context": (["--prompt", "word " * 400, "--raw"], "context of 256"),
+    "no tokens": (["--prompt", "x", "--max-tokens", "0"], "max_tokens"),
+    "fewer than no tokens": (["--prompt", "x", "--max-tokens", "-3"], "max_tokens"),
+    "a temperature below zero": (["--prompt", "x", "--temperature", "-1"], "temperature"),
+    "a temperature that is no number": (["--prompt", "x", "--temperature", "nan"], "temperature"),
+    "top_p of zero": (["--prompt", "x", "--top-p", "0"], "top_p"),
+    "top_p above one": (["--prompt", "x", "--top-p", "1.5"], "top_p"),
+    "an unknown dtype": (["--prompt", "x", "--dtype", "int3"], "int3"),
+    "an unknown device": (["--prompt", "x", "--device", "gpu"], "gpu"),
+    "an empty stop string": (["--prompt", "x", "--stop", ""], "stop"),
+    "two prompts": (["--prompt", "x", "--prompt-file", "y"], "two prompts"),
+    "a prompt file that is not there": (["--prompt-file", "no-such-file"], "no-such-file"),
+    "raw and a system message": (["--prompt", "x", "--raw", "--system", "s"], "--system"),
+    "log-probabilities nobody would see": (["--prompt", "x", "--logprobs", "2"], "--json"),
+    "words where a number should be": (["--prompt", "x", "--max-tokens", "many"], "many"),
+    "an unknown flag": (["--prompt", "x", "--turbo"], "--turbo"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_is_answered_by_one_sentence_and_exit_code_2(name, tiny_dir, tmp_path, capsys):
+    args, word = WRONG[name]
+    args = [arg.replace("{empty}", str(tmp_path)) for arg in args]
+    model = [] if "--model" in args else ["--model", tiny_dir]
+    code, out, err = call(capsys, "generate", *args, *model)
+    assert code == 2
+    assert out == "", "nothing on stdout"
+    assert word in err
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if "error:" in line]) == 1
+    assert list(tmp_path.iterdir()) == [], "nothing written"
+
+
+def test_bytes_that_are_not_utf8_are_refused(tiny_dir):
+    done = run(["generate", "--raw"], tiny_dir, stdin=b"\xff\xfe")
+    assert done.returncode == 2
+    assert b"not UTF-8" in done.stderr
+
+
+def test_ctrl_c_keeps_what_was_generated(tiny_dir, tmp_path):
+    """The interrupt comes once the first text is there; what was printed stays, and a summary says how it ended."""
+    directory = str(save_tiny_model(tmp_path, max_position_embeddings=4000))
+    command = [sys.executable, "-m", "minillm.generate", "--raw", "--prompt", "the cat", "--ignore-eos"]
+    command += ["--max-tokens", "3900", "--model", directory, "--temperature", "1", "--seed", "1", "--stats"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    first = process.stdout.read(1)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (first + rest).strip()
+    assert b"interrupted" in err
+    assert b"TTFT" in err
+    assert b"Traceback" not in err
+
+
+def test_a_reader_that_goes_away_is_no_error(tiny_dir, tmp_path):
+    directory = str(save_tiny_model(tmp_path, max_position_embeddings=4000))
+    command = [sys.executable, "-m", "minillm.generate", "--raw", "--prompt", "the cat", "--ignore-eos"]
+    process = subprocess.Popen([*command, "--max-tokens", "3900", "--model", directory], stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    process.stdout.read(1)
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=60) == 0
+    assert b"Traceback" not in err
+    assert b"BrokenPipe" not in err
+
+
+def test_a_conversation_computes_only_what_is_new(tiny):
+    session = ChatSession(tiny)
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    computed = []
+    for turn, text in enumerate(["the cat sat", "on the mat", "and the dog"]):
+        generation = session.start(text, params)
+        for _ in generation:
+            pass
+        session.commit(generation)
+        assert generation.prompt_ids == tuple(tiny.tokenizer.encode_chat(session.messages[:-1]))
+        computed.append(len(generation.prompt_ids) - generation.cached_tokens)
+        fresh = tiny.chat(session.messages[:-1], params)
+        assert fresh.text == generation.text, f"turn {turn}: the kept cache must not change the answer"
+        assert session.cache.length == len(session.cached_ids)
+    assert computed[2] < len(generation.prompt_ids) / 2, f"computed {computed} of {len(generation.prompt_ids)}"
+
+
+def test_an_answer_stopped_in_the_middle_leaves_a_conversation_that_goes_on(tiny):
+    session = ChatSession(tiny)
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    stopped = session.start("the cat sat", params)
+    pieces = iter(stopped)
+    for _ in range(5):
+        next(pieces)
+    session.commit(stopped)
+    following = session.start("go on", params)
+    for _ in following:
+        pass
+    assert following.text == tiny.chat(session.messages, params).text
+
+
+def test_a_conversation_that_outgrows_its_room_says_so_and_stays_as_it_was(tiny):
+    session = ChatSession(tiny, context=40)
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+    first = session.start("hi", params)
+    for _ in first:
+        pass
+    session.commit(first)
+    before = list(session.messages)
+    with pytest.raises(InputError, match="/reset"):
+        session.start("x" * 60, params)
+    assert session.messages == before
+    again = session.start("yo", params)
+    for _ in again:
+        pass
+    assert again.text == tiny.chat(session.messages, SamplingParams(max_tokens=len(again.steps), ignore_eos=True)).text
+
+
+def test_the_chat_command_answers_line_by_line(tiny_dir, tiny):
+    done = run(["chat", "--max-tokens", "5"], tiny_dir, stdin=b"the cat\n/reset\nthe cat\n/what\n/exit\nnot read\n")
+    answer = tiny.chat([{"role": "user", "content": "the cat"}], SamplingParams(max_tokens=5)).text
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode(errors="replace") == f"{answer}\n{answer}\n"
+    assert b"a new conversation" in done.stderr
+    assert b"no command '/what'" in done.stderr
+
+
+def test_the_console_script_lists_its_verbs(capsys):
+    code, _, err = call(capsys)
+    assert code == 2
+    assert "generate" in err
+    assert "chat" in err
+    code, _, err = call(capsys, "dance")
+    assert code == 2
+    assert "dance" in err
+
+
+def test_help_needs_no_torch():
+    """Flags are answered before the heavy libraries are imported."""
+    for module in (generate, chat):
+        probe = f"import sys, {module.__name__} as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"  # noqa: E501
+        done = subprocess.run([sys.executable, "-c", probe], capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr.decode()

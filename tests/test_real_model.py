@@ -1,0 +1,149 @@
+"""SmolLM2-135M against transformers on the same converted weights, and the engine's invariants on a model that means something."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from minillm import SamplingParams
+from minillm.kv_cache import KVCache, NoCache
+from minillm.prefill import prefill
+
+pytestmark = pytest.mark.real_model
+
+# Float32 sums in another order: the two engines' logits (which reach 30) differ by some 1e-4.
+LOGIT_BOUND = 1e-3
+
+TEXT = (
+    "The first practical electric telegraph lines were built beside railways, because trains needed to be announced "
+    "faster than they travelled. A clerk at each station listened to the clicks of a sounder and wrote down letters "
+    "as they came, one after the other, and soon could do so without thinking. Messages were charged by the word, so "
+    "people learned to leave out every word that was not needed. In 1858 a cable was laid across the Atlantic; it "
+    "carried ninety-eight words from Queen Victoria in sixteen hours, and failed within three weeks. The engineers "
+    "who laid the next one measured resistance, capacitance and leakage at every mile: they had understood that a "
+    "cable is not a wire but a long, slow bucket that has to be filled before anything comes out at the other end. "
+    "def fill(bucket, rate=0.25):\n    while bucket.level < bucket.size:\n        bucket.level += rate\n"
+)
+
+PROMPTS = {
+    "English": "The capital of France is",
+    "story": "Once upon a time, in a village by the sea,",
+    "code": "def fibonacci(n):\n    ",
+    "digits": "1, 2, 4, 8, 16, 32,",
+    "Chinese": "今天天气很好,",
+    "emoji": "I love pizza 🍕 and",
+    "whitespace": "\n\n  - item one\n  - item two\n",
+    "chat": None,
+}
+
+
+@pytest.fixture(scope="module")
+def oracle(model_dir):
+    return AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+
+
+def prompt_ids(llm, kind):
+    if PROMPTS[kind] is None:
+        return llm.tokenizer.encode_chat([{"role": "user", "content": "Why is the sky blue?"}])
+    return llm.tokenizer.encode(PROMPTS[kind])
+
+
+def test_logits_over_200_tokens_are_those_of_transformers(llm, oracle):
+    ids = torch.tensor([llm.tokenizer.encode(TEXT)[:200]])
+    assert ids.shape == (1, 200)
+    with torch.inference_mode():
+        expected = oracle(ids).logits[0]
+        ours = llm.model.logits(llm.model(ids, KVCache(llm.config, 200)))[0]
+    worst = (ours - expected).abs().max().item()
+    assert worst < LOGIT_BOUND, f"logits differ by up to {worst}"
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_greedy_tokens_are_those_of_transformers_wherever_the_best_two_are_apart(llm, oracle, kind):
+    ids = prompt_ids(llm, kind)
+    with torch.inference_mode():
+        theirs = oracle.generate(
+            torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            do_sample=False,
+            min_new_tokens=64,
+            max_new_tokens=64,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+    expected = theirs.sequences[0, len(ids) :].tolist()
+    best_two = torch.stack(theirs.logits)[:, 0].topk(2).values  # [64, 2]
+    clear = (best_two[:, 0] - best_two[:, 1] > LOGIT_BOUND).tolist()
+    # min_new_tokens forbids the end-of-sequence token to transformers; where it would have won, there is no oracle.
+    eos = set(llm.config.eos_token_ids)
+    clear = [is_clear and int(step[0].argmax()) not in eos for is_clear, step in zip(clear, theirs.logits, strict=True)]
+    assert sum(clear) > 32, "too few clear choices for this to mean anything"
+
+    # Each choice, given the tokens that transformers chose before it ...
+    cache = KVCache(llm.config, len(ids) + 64)
+    logits = prefill(llm.model, ids, cache)
+    for position, token in enumerate(expected):
+        if clear[position]:
+            assert int(logits.argmax()) == token, f"{kind}: token {position}"
+        logits = prefill(llm.model, [token], cache)
+    # ... and the whole continuation, up to the first choice that was not clear.
+    agreed = clear.index(False) if False in clear else 64
+    ours = llm.start(PROMPTS[kind] or [{"role": "user", "content": "Why is the sky blue?"}], GREEDY_64)
+    for _ in ours:
+        pass
+    assert list(ours.completion().token_ids)[:agreed] == expected[:agreed]
+
+
+GREEDY_64 = SamplingParams(max_tokens=64, ignore_eos=True)
+
+
+def test_the_capital_of_france(llm):
+    assert llm.generate("The capital of France is", SamplingParams(max_tokens=8)).text.startswith(" Paris.")
+
+
+def test_the_sky_is_blue(llm):
+    question = [{"role": "user", "content": "Why is the sky blue? Answer in two sentences."}]
+    answer = llm.chat(question, SamplingParams(max_tokens=24)).text
+    assert answer.startswith("The sky blue is a result of the Earth's atmosphere scattering sunlight")
+
+
+def test_a_chat_ends_by_itself(llm):
+    answer = llm.chat([{"role": "user", "content": "Say only the word yes."}], SamplingParams(max_tokens=200))
+    assert answer.finish_reason == "stop"
+    assert "<|im_end|>" not in answer.text
+    assert answer.token_ids[-1] in llm.config.eos_token_ids
+
+
+@pytest.mark.parametrize("chunk_size", [1, 16, 33, 64])
+def test_prefill_in_chunks_gives_the_same_logits(llm, chunk_size):
+    ids = llm.tokenizer.encode(TEXT)[:96]
+    whole = prefill(llm.model, ids, KVCache(llm.config, 96))
+    chunked = prefill(llm.model, ids, KVCache(llm.config, 96), chunk_size=chunk_size)
+    assert (whole - chunked).abs().max().item() < LOGIT_BOUND
+
+
+def test_without_a_cache_the_same_text(llm):
+    params = SamplingParams(max_tokens=12)
+    running = llm.start("The three primary colours are", params, use_cache=False)
+    assert isinstance(running.cache, NoCache)
+    text = "".join(piece.text for piece in running)
+    assert text == llm.generate("The three primary colours are", params).text
+
+
+@pytest.mark.parametrize("prompt", ["Write flags: 🇩🇪🇯🇵🇧🇷 and families: 👨‍👩‍👧‍👦", "今天天气很好,我们", "naïve café — “quotes”"])
+def test_the_stream_is_the_decoded_text(llm, prompt):
+    params = SamplingParams(max_tokens=40, temperature=1.5, seed=11)
+    completion = llm.generate(prompt, params)
+    assert "".join(llm.stream(prompt, params)) == completion.text
+    assert llm.tokenizer.decode(completion.token_ids) == completion.text
+
+
+def test_bfloat16_holds_half_the_bytes_and_agrees_with_float32_where_it_is_sure(llm, model_dir):
+    from minillm import LLM
+
+    half = LLM(model_dir, device="cpu", dtype="bfloat16")
+    assert half.model.nbytes * 2 == llm.model.nbytes
+    ids = llm.tokenizer.encode("The capital of France is")
+    logits = prefill(half.model, ids, half.new_cache(16))
+    exact = prefill(llm.model, ids, llm.new_cache(16))
+    assert logits.argmax() == exact.argmax()
+    assert (logits - exact).abs().max() < 1.0
