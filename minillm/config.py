@@ -58,7 +58,7 @@ class ModelConfig:
         if self.num_attention_heads % self.num_key_value_heads:
             raise InputError(
                 f"num_attention_heads ({self.num_attention_heads}) must be a multiple of "
-                f"num_key_value_heads ({self.num_key_value_heads}), for each key head serves equally many query heads"
+                f"num_key_value_heads ({self.num_key_value_heads}): they share the key heads evenly"
             )
         if self.head_dim % 2:
             raise InputError(f"head_dim must be even, for rotary embedding turns pairs; got {self.head_dim}")

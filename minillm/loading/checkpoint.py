@@ -145,7 +145,7 @@ def _refuse_any(source: TensorSource, problem: str, names: Iterable[str]) -> Non
 
 
 def _check_tied_head(source: TensorSource) -> None:
-    """Some writers store the head though it is the embedding; if it is another, one of the two would be lost."""
+    """Some writers store a tied head too. If it is not the embedding, one of the two would be lost."""
     if source.shape(HEAD) == source.shape(EMBEDDING):
         pairs = zip(source.pieces(HEAD), source.pieces(EMBEDDING), strict=True)
         if all(torch.equal(head, embedding) for head, embedding in pairs):

@@ -24,11 +24,11 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.checkpoint import rows_per_piece
+from minillm.loading.gguf_config import ROPE_FACTORS
 from minillm.loading.gguf_header import check_header
 
 SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
 
-FACTORS = "rope_freqs.weight"
 TOP_LEVEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 IN_LAYER = {
     "attn_norm": "input_layernorm",
@@ -73,9 +73,11 @@ class GGUFSource:
             name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
         }
         infos = [_TensorInfo(path, tensor) for tensor in reader.tensors]
-        factors = [row for info in infos if info.name == FACTORS for row in info.rows(0, len(info)).tolist()]
+        factors = [
+            row for info in infos if info.name == ROPE_FACTORS for row in info.rows(0, len(info)).tolist()
+        ]
         self.config = ModelConfig.from_gguf(self.metadata, [info.name for info in infos], factors or None)
-        self._infos = {hf_name(info.name): info for info in infos if info.name != FACTORS}
+        self._infos = {hf_name(info.name): info for info in infos if info.name != ROPE_FACTORS}
 
     def names(self) -> list[str]:
         return list(self._infos)

@@ -6,6 +6,7 @@ Source: the GGUF specification (the `gguf` library's `constants.Keys`), and what
 import math
 import struct
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from minillm.config import ModelConfig, RopeScaling
@@ -27,6 +28,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 # These do not change the arithmetic: whether a scaling was there from the start or found by finetuning.
 IGNORED = frozenset({"llama.rope.scaling.finetuned"})
+
+# The tensor that says by how much each rotary frequency is divided.
+ROPE_FACTORS = "rope_freqs.weight"
 
 # Which tensors carry biases, if any do: Hugging Face's two switches mean all of these.
 ATTENTION_BIASES = ("attn_q", "attn_k", "attn_v", "attn_output")
@@ -53,8 +57,6 @@ def read_gguf_config(
     fields.require_neutral(NEUTRAL)
     heads = fields.integer("llama.attention.head_count")
     hidden_size = fields.integer("llama.embedding_length")
-    head_dim = _head_dim(fields, hidden_size, heads)
-    rope_theta = _decimal(fields.number("llama.rope.freq_base", 10000.0))
     result = ModelConfig(
         vocab_size=_vocab_size(fields, metadata),
         hidden_size=hidden_size,
@@ -62,11 +64,11 @@ def read_gguf_config(
         num_hidden_layers=fields.integer("llama.block_count"),
         num_attention_heads=heads,
         num_key_value_heads=fields.integer("llama.attention.head_count_kv", heads),
-        head_dim=head_dim,
+        head_dim=_head_dim(fields, hidden_size, heads),
         max_position_embeddings=fields.integer("llama.context_length"),
         rms_norm_eps=_decimal(fields.number("llama.attention.layer_norm_rms_epsilon")),
-        rope_theta=rope_theta,
-        rope_scaling=_read_scaling(fields, tensor_names, rope_factors, rope_theta, head_dim),
+        rope_theta=_decimal(fields.number("llama.rope.freq_base", 10000.0)),
+        rope_scaling=_read_scaling(fields),
         tie_word_embeddings="output.weight" not in tensor_names,
         attention_bias=_has_any(tensor_names, ATTENTION_BIASES),
         mlp_bias=_has_any(tensor_names, MLP_BIASES),
@@ -77,7 +79,13 @@ def read_gguf_config(
         key for key in relevant if key.startswith("tokenizer.")
     }  # the tokenizer's own to understand
     fields.refuse_rest(IGNORED | tokenizer_keys)
-    return result
+    if ROPE_FACTORS not in tensor_names:
+        return result
+    if result.rope_scaling is not None or not rope_factors:
+        raise InputError(
+            f"GGUF: {ROPE_FACTORS} without values, or together with linear scaling, is not supported"
+        )
+    return _recognise_llama3(result, rope_factors)
 
 
 def _has_any(tensor_names: Collection[str], stems: Sequence[str]) -> bool:
@@ -112,22 +120,12 @@ def _eos_token_ids(fields: Fields) -> tuple[int, ...]:
     return tuple(sorted({token_id for key in keys for token_id in fields.token_ids(key)}))
 
 
-def _read_scaling(
-    fields: Fields,
-    tensor_names: Collection[str],
-    rope_factors: Sequence[float] | None,
-    rope_theta: float,
-    head_dim: int,
-) -> RopeScaling | None:
+def _read_scaling(fields: Fields) -> RopeScaling | None:
     kind = fields.text("llama.rope.scaling.type", "none")
     factor = fields.number("llama.rope.scaling.factor", None) or fields.number(
         "llama.rope.scale_linear", None
     )
     fields.integer("llama.rope.scaling.original_context_length", None)  # "linear" has no use for it
-    if "rope_freqs.weight" in tensor_names:
-        if kind != "none" or rope_factors is None:
-            raise InputError(f"GGUF: rope_freqs.weight together with rope scaling {kind!r} is not supported")
-        return _recognise_llama3(rope_factors, rope_theta, head_dim)
     if kind == "none":
         if factor not in (None, 1.0):
             raise InputError(
@@ -141,41 +139,28 @@ def _read_scaling(
     return RopeScaling("linear", _decimal(factor))
 
 
-def _recognise_llama3(rope_factors: Sequence[float], rope_theta: float, head_dim: int) -> RopeScaling:
-    """The "llama3" scaling whose frequency factors are these.
+def _recognise_llama3(config: ModelConfig, rope_factors: Sequence[float]) -> ModelConfig:
+    """The config with the "llama3" scaling whose frequency factors are these.
 
-    GGUF stores what scaling does to each frequency, not the rule. The published models share all settings but
-    the factor, and that is the largest value; so recompute the factors from it, and accept them only if they
-    agree.
+    GGUF stores by how much each frequency is divided, not the rule. The published models share all settings
+    of the rule but its factor, and that is the largest value; so the rule is applied with it, and has to give
+    the same.
     """
-    scaling = RopeScaling(
-        "llama3", _decimal(max(rope_factors, default=0.0)), LLAMA3_LOW, LLAMA3_HIGH, LLAMA3_ORIGINAL
-    )
-    expected = llama3_factors(scaling, rope_theta, head_dim)
-    agree = len(expected) == len(rope_factors) and all(
-        math.isclose(a, b, rel_tol=1e-4) for a, b in zip(expected, rope_factors, strict=True)
-    )
-    if not agree:
+    from minillm.rope import inverse_frequencies  # imports torch
+
+    factor = _decimal(max(rope_factors))
+    scaling = RopeScaling("llama3", factor, LLAMA3_LOW, LLAMA3_HIGH, LLAMA3_ORIGINAL)
+    scaled = replace(config, rope_scaling=scaling)
+    expected = (inverse_frequencies(config) / inverse_frequencies(scaled)).tolist()
+    if len(expected) != len(rope_factors) or not all(map(_is_close, expected, rope_factors)):
         raise InputError(
             "GGUF: the factors in rope_freqs.weight are not those of llama3 scaling: not supported"
         )
-    return scaling
+    return scaled
 
 
-def llama3_factors(scaling: RopeScaling, rope_theta: float, head_dim: int) -> list[float]:
-    """By how much "llama3" scaling divides each of the head_dim / 2 rotary frequencies: 1 for the fast ones,
-    `factor` for the slow ones, and between them a blend that is linear in the frequency's number of turns.
-
-    Source: `_compute_llama3_parameters` of `transformers`.
-    """
-    factors = []
-    for pair in range(head_dim // 2):
-        wavelength = 2 * math.pi * rope_theta ** (2 * pair / head_dim)
-        turns = scaling.original_max_position_embeddings / wavelength
-        smooth = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-        smooth = min(1.0, max(0.0, smooth))
-        factors.append(1 / ((1 - smooth) / scaling.factor + smooth))
-    return factors
+def _is_close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-4)
 
 
 def _decimal(value: float) -> float:

