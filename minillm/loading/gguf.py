@@ -1,0 +1,161 @@
+"""Tensors of a GGUF file, under Hugging Face's names and in Hugging Face's order of rows.
+
+The `gguf` library parses the file and dequantizes (llama.cpp's formats: blocks of 32 or 256 values with their
+scales). Two things remain to do. Names: `blk.0.attn_q.weight` is `model.layers.0.self_attn.q_proj.weight`.
+And rows: llama.cpp rotates neighbouring pairs (0,1)(2,3)..., Hugging Face pairs of the halves
+(0,D/2)(1,D/2+1)..., so its converter reorders the rows of Q and K within each head:
+
+    Hugging Face   a0 a1 a2 a3 | b0 b1 b2 b3          one head, D = 8: pair i is (a_i, b_i)
+    GGUF           a0 b0 a1 b1 | a2 b2 a3 b3
+
+Undoing it is a transpose within each head.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from minillm.config import ModelConfig
+from minillm.errors import InputError
+from minillm.loading.checkpoint import rows_per_piece
+from minillm.loading.gguf_config import ROPE_FACTORS
+from minillm.loading.gguf_header import check_header
+
+SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
+
+TOP_LEVEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+IN_LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+PERMUTED = (".self_attn.q_proj.", ".self_attn.k_proj.")
+
+
+def hf_name(gguf_name: str) -> str:
+    """Hugging Face's name of a tensor; one that no Llama has stays as it is, and is reported by `fill`."""
+    stem, _, kind = gguf_name.rpartition(".")
+    if kind in ("weight", "bias"):
+        if stem in TOP_LEVEL:
+            return f"{TOP_LEVEL[stem]}.{kind}"
+        match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
+        if match and match[2] in IN_LAYER:
+            return f"model.layers.{match[1]}.{IN_LAYER[match[2]]}.{kind}"
+    return gguf_name
+
+
+def unpermute(rows: Float[Tensor, "rows ..."], head_dim: int) -> Float[Tensor, "rows ..."]:
+    """Rows of Q or K (whole heads; weight or bias) from GGUF's order to Hugging Face's."""
+    pairs = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])  # [heads, D/2, 2, *columns]
+    return pairs.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
+
+
+class GGUFSource:
+    """The tensors of a GGUF file as `TensorSource` wants them, with `config` and `metadata` (plain Python
+    values).
+    """
+
+    def __init__(self, path: Path, reader: gguf.GGUFReader):
+        self.path = path
+        self.metadata = {
+            name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
+        }
+        infos = [_TensorInfo(path, tensor) for tensor in reader.tensors]
+        factors = [
+            row for info in infos if info.name == ROPE_FACTORS for row in info.rows(0, len(info)).tolist()
+        ]
+        self.config = ModelConfig.from_gguf(self.metadata, [info.name for info in infos], factors or None)
+        self._infos = {hf_name(info.name): info for info in infos if info.name != ROPE_FACTORS}
+
+    def names(self) -> list[str]:
+        return list(self._infos)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._infos[name].shape
+
+    def pieces(self, name: str) -> Iterator[Tensor]:
+        """Float32 pieces; those of Q and K are of whole heads."""
+        info = self._infos[name]
+        permuted = any(mark in name for mark in PERMUTED)
+        unit = self.config.head_dim if permuted else 1
+        if len(info) % unit:
+            raise InputError(
+                f"{self.path}: tensor {info.name} of {len(info)} rows is not made of heads of {unit}"
+            )
+        step = max(unit, rows_per_piece(info.float32_bytes_per_row) // unit * unit)
+        for start in range(0, len(info), step):
+            rows = torch.from_numpy(info.rows(start, min(start + step, len(info))))
+            yield unpermute(rows, unit) if permuted else rows
+
+
+class _TensorInfo:
+    """Where a tensor's rows lie in the file, and how to read some of them.
+
+    The bytes are read, not mapped: pages of a mapping would count as memory until the whole file is closed.
+    """
+
+    def __init__(self, path: Path, tensor: gguf.ReaderTensor):
+        self.path, self.name, self.type = path, tensor.name, tensor.tensor_type
+        if self.type.name not in SUPPORTED_TYPES:
+            raise InputError(
+                f"{path}: tensor {self.name} is of type {self.type.name}, which is not supported; "
+                f"supported: {', '.join(SUPPORTED_TYPES)}"
+            )
+        self.shape = tuple(int(size) for size in reversed(tensor.shape))  # outermost first
+        block_values = gguf.GGML_QUANT_SIZES[self.type][0]
+        if block_values > 1 and len(self.shape) == 1:
+            raise InputError(
+                f"{path}: tensor {self.name} is a vector of type {self.type.name}: only matrices may be"
+            )
+        self._offset = tensor.data_offset
+        self._bytes_per_row = tensor.n_bytes // len(self)
+        if self._offset + tensor.n_bytes > path.stat().st_size:
+            raise InputError(f"{path} is truncated: tensor {self.name} lies beyond its end; fetch it again")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def float32_bytes_per_row(self) -> int:
+        return 4 * int(np.prod(self.shape[1:], dtype=np.int64))
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop, dequantized to float32; [stop - start, *columns]."""
+        raw = np.fromfile(
+            self.path,
+            dtype=np.uint8,
+            count=(stop - start) * self._bytes_per_row,
+            offset=self._offset + start * self._bytes_per_row,
+        )
+        # A vector of values that are not blocks has rows of one value; blocks need the columns as the last
+        # axis.
+        return gguf.dequantize(raw.reshape(stop - start, -1), self.type).reshape(
+            stop - start, *self.shape[1:]
+        )
+
+
+def open_gguf(path: Path) -> GGUFSource:
+    """Read everything but the tensors of a GGUF file.
+
+    Raises InputError, in one sentence, for a file that is damaged or describes a model that is not supported.
+    """
+    check_header(path)
+    try:
+        reader = gguf.GGUFReader(path)
+    except Exception as error:  # the library promises no particular exceptions for files that make no sense
+        raise InputError(
+            f"{path} is not a usable GGUF file ({type(error).__name__}: {error}): fetch it again"
+        ) from None
+    return GGUFSource(path, reader)
