@@ -9,7 +9,7 @@ only worse.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ COMPUTED_SUFFIXES = (".rotary_emb.inv_freq",)
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
+@runtime_checkable
 class TensorSource(Protocol):
     """Named tensors on disk, under Hugging Face's names (`model.layers.0.self_attn.q_proj.weight`)."""
 
