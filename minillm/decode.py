@@ -57,7 +57,7 @@ def decode(
     # `sequence` holds the ids that are known, from position `known_from` on.
     known_from = cache.length if prompt_ids is None else 0
     sequence = list(prompt_ids or ())
-    state = SamplerState(params, prompt_ids=sequence)
+    state = SamplerState(params, prompt_token_ids=sequence)
     stop_ids = frozenset(params.stop_token_ids)
     if not params.ignore_eos:
         stop_ids |= frozenset(model.config.eos_token_ids)
@@ -68,6 +68,7 @@ def decode(
         choice = sample(logits, [params], [state])[0]
         sample_s = clock(model.device) - started
         sequence.append(choice.token_id)
+        state.observe(choice.token_id)
 
         reason = None
         if choice.token_id in stop_ids:

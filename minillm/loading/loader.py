@@ -1,10 +1,13 @@
 """load("smollm2-135m") -> (model, tokenizer): the whole of loading, in the order in which it happens."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from minillm.config import ModelConfig
+from minillm.errors import InputError
 from minillm.loading.checkpoint import Checkpoint, fill, open_checkpoint
 from minillm.loading.registry import Progress, resolve
 from minillm.model import Llama
@@ -28,9 +31,24 @@ def load(
     Raises MissingError where there is no such model, InputError where it cannot be used.
     """
     checkpoint = open_checkpoint(resolve(model, progress=progress))
-    llama = Llama(checkpoint.config, device=device, dtype=dtype)
+    tokenizer = load_tokenizer(checkpoint)
+    llama = Llama(reconcile(checkpoint.config, tokenizer), device=device, dtype=dtype)
     fill(llama.checkpoint_slots(), checkpoint.tensors)
-    return llama, load_tokenizer(checkpoint)
+    return llama, tokenizer
+
+
+def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
+    """The config, with the tokenizer's end-of-sequence id among its own: any of them may be the one that is stated.
+
+    Raises InputError if the tokenizer makes ids for which the model has no embedding.
+    """
+    if tokenizer.vocab_size > config.vocab_size:
+        raise InputError(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model {config.vocab_size:,}:"
+            " they do not belong together"
+        )
+    stated = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    return replace(config, eos_token_ids=tuple(sorted({*config.eos_token_ids, *stated})))
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
