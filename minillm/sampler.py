@@ -284,7 +284,7 @@ def sample(
 
 
 def sample_one(logits: Float[Tensor, "1 vocab"], params: SamplingParams, state: SamplerState) -> Sampled:
-    """`sample` for a batch of one, as a decode loop needs it; `state.observe(...)` is the caller's here too."""
+    """`sample` for a batch of one, as a decode loop needs it; `observe` is left to the caller here too."""
     return sample(logits, [params], [state])[0]
 
 

@@ -32,7 +32,7 @@ class SamplingParams:
     temperature:        at least 0; 0 is greedy: the likeliest token, always.
     top_k:              at least 0; keep the k likeliest tokens; 0, or more than the vocabulary, keeps all.
     top_p:              in (0, 1]; keep the likeliest tokens that together reach this share; 1 keeps all.
-    min_p:              in [0, 1]; keep tokens at least this many times as likely as the likeliest; 0 keeps all.
+    min_p:              in [0, 1]; keep tokens at least min_p times as likely as the likeliest; 0 keeps all.
     repetition_penalty: above 0; above 1, makes every token of the prompt and the completion less likely.
     presence_penalty:   in [-2, 2]; taken once from the logit of each token generated so far.
     frequency_penalty:  in [-2, 2]; taken from it once for each time that the token was generated.
@@ -96,7 +96,7 @@ class SamplingParams:
             highest = max(token_ids, default=0)
             if highest >= vocab_size:
                 raise InputError(
-                    f"{field} names token {highest}, but this model's token ids go from 0 to {vocab_size - 1}."
+                    f"{field} names token {highest}, but this model's tokens go from 0 to {vocab_size - 1}."
                 )
         if self.logprobs is not None and self.logprobs > vocab_size:
             raise _refusal(
