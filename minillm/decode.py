@@ -14,7 +14,7 @@ from minillm.errors import InputError
 from minillm.kv_cache import Cache
 from minillm.model import Llama
 from minillm.prefill import prefill
-from minillm.sampler import SamplerState, SamplingParams, sample
+from minillm.sampler import SamplerState, SamplingParams, sample_one
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def decode(
     forward_s = 0.0
     for count in range(1, params.max_tokens + 1):
         started = clock(model.device)
-        choice = sample(logits, [params], [state])[0]
+        choice = sample_one(logits, params, state)
         sample_s = clock(model.device) - started
         sequence.append(choice.token_id)
         state.observe(choice.token_id)

@@ -43,17 +43,16 @@ class LLM:
     def generate(self, prompt: str, params: SamplingParams | None = None) -> Completion: ...
     @overload
     def generate(self, prompt: Sequence[str], params: SamplingParams | None = None) -> list[Completion]: ...
-    def generate(
-        self, prompt: str | Sequence[str], params: SamplingParams | None = None
-    ) -> Completion | list[Completion]:
-        """Continue one prompt, or each of several, one after the other."""
-        if isinstance(prompt, str):
-            return _finish(self.start(prompt, params))
-        return [_finish(self.start(one, params)) for one in prompt]
+    def generate(self, prompt: Any, params: SamplingParams | None = None) -> Completion | list[Completion]:
+        """Continue one prompt, or each of several, one after the other. Every prompt is checked before any is run."""
+        if isinstance(prompt, list | tuple):
+            running = [self.start(_text(one), params) for one in prompt]
+            return [_finish(generation) for generation in running]
+        return _finish(self.start(_text(prompt), params))
 
-    def stream(self, prompt: str, params: SamplingParams | None = None) -> Iterator[str]:
+    def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:
         """The completion of `prompt`, piece by piece; joined, the pieces are `generate(prompt, params).text`."""
-        return _texts(self.start(prompt, params))
+        return _texts(self.start(_text(prompt), params))
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """The assistant's answer to `messages` ([{"role": "user", "content": "hi"}, ...])."""
@@ -125,6 +124,13 @@ def _shared_prefix(ids: Sequence[int], cached_ids: Sequence[int]) -> int:
             break
         shared += 1
     return shared
+
+
+def _text(prompt: Any) -> str:
+    """The prompt itself, if it is text: messages are for `chat`."""
+    if not isinstance(prompt, str):
+        raise InputError(f"a prompt is a str or a list of them, not {type(prompt).__name__} (messages go to chat)")
+    return prompt
 
 
 def _finish(generation: Generation) -> Completion:
