@@ -226,7 +226,7 @@ def inverse_cdf(probs: Float[Tensor, " vocab"], u: float) -> int:
 def _inverse_cdf(
     probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"]
 ) -> Int[Tensor, " batch"]:
-    # In float64: the rounding of 49,152 additions in float32 is as large as a rare token's probability.
+    # In float64: near 1, float32 advances in steps of 6e-8, and a token less likely than that would be lost.
     cdf = probs.cumsum(-1, dtype=torch.float64)  # [B, V]
     # The whole sum is only nearly 1. As a fraction of it, no u below 1 points past the last possible token.
     target = uniforms[:, None] * cdf[:, -1:]  # [B, 1]
@@ -267,6 +267,8 @@ def sample(
             f"sample got {logits.shape[0]} rows of logits, {len(params)} params and {len(states)} states, "
             "but it needs one of each per request."
         )
+    if not params:
+        return []  # a step in which no request has reached its next token
     logits = logits.float()  # [B, V]
     uniforms = [state.next_uniform() for state in states]
     rows = zip(logits, params, states, strict=True)
