@@ -216,7 +216,8 @@ def inverse_cdf(probs: Float[Tensor, " vocab"], u: float) -> int:
     """The token at which the running sum of `probs`, in the order of ids, first exceeds `u`, for u in [0, 1).
 
     If `u` is uniform, each token comes up with its own probability. The same `probs` and `u` always give the
-    same token; one of probability 0 never comes up, because the running sum stands still there.
+    same token; one of probability 0 never comes up, because the running sum stands still there. (A GPU
+    adds up in blocks: there, "still" holds to the 16th digit.)
     """
     uniforms = torch.tensor([u], dtype=torch.float64, device=probs.device)  # [1]
     return int(_inverse_cdf(probs[None], uniforms))
@@ -225,11 +226,12 @@ def inverse_cdf(probs: Float[Tensor, " vocab"], u: float) -> int:
 def _inverse_cdf(
     probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"]
 ) -> Int[Tensor, " batch"]:
-    # In float64: the rounding of 49,152 additions in float32 is as large as a rare token's probability.
+    # In float64: near 1, float32 advances in steps of 6e-8, and a token less likely than that would be lost.
     cdf = probs.cumsum(-1, dtype=torch.float64)  # [B, V]
     # The whole sum is only nearly 1. As a fraction of it, no u below 1 points past the last possible token.
     target = uniforms[:, None] * cdf[:, -1:]  # [B, 1]
-    return torch.searchsorted(cdf, target, right=True).squeeze(1)  # [B]
+    index = torch.searchsorted(cdf, target, right=True).squeeze(1)  # [B]
+    return index.clamp(max=probs.shape[-1] - 1)  # only a row of NaN is beyond it, and `sample` reports that
 
 
 def _choose(
@@ -265,6 +267,8 @@ def sample(
             f"sample got {logits.shape[0]} rows of logits, {len(params)} params and {len(states)} states, "
             "but it needs one of each per request."
         )
+    if not params:
+        return []  # a step in which no request has reached its next token
     logits = logits.float()  # [B, V]
     uniforms = [state.next_uniform() for state in states]
     rows = zip(logits, params, states, strict=True)

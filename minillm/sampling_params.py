@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import no_type_check
 
 from minillm.errors import InputError
 
@@ -21,6 +22,7 @@ MAX_PENALTY = 2.0
 """The largest presence or frequency penalty, in logits per token, as in the OpenAI API."""
 
 
+@no_type_check  # at run time: the fields are checked below, and refused with a sentence for the user
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How one request chooses its tokens, and when it stops. Immutable, hashable; equal when all fields are.
