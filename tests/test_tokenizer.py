@@ -1,5 +1,7 @@
 """The tokenizer against `transformers`, and against its own promises."""
 
+# ruff: noqa: F401, F811 - pytest fixtures are imported by name, and then named as parameters
+
 import json
 import unicodedata
 from pathlib import Path
@@ -12,11 +14,11 @@ from text_fixtures import (
     SPECIALS,
     byte_level_backend,
     gguf_metadata,
-    oracle,  # noqa: F401 - a fixture
+    oracle,
     sentencepiece_backend,
     small_tokenizer,
-    tokenizer,  # noqa: F401 - a fixture
-    tokenizer_dir,  # noqa: F401 - a fixture
+    tokenizer,
+    tokenizer_dir,
     write_model,
 )
 from text_samples import ALL_SAMPLES, UNSPELLABLE
@@ -29,13 +31,15 @@ from minillm.tokenizer import Tokenizer
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
-# --- The real SmolLM2 ------------------------------------------------------------------------------------------
+# --- The real SmolLM2
 
 
 @pytest.mark.real_model
 def test_every_sample_gets_the_ids_that_transformers_gives_it(tokenizer: Tokenizer, oracle: Any) -> None:
     differing = [text for text in ALL_SAMPLES if tokenizer.encode(text) != oracle.encode(text)]
-    assert not differing, f"{len(differing)} of {len(ALL_SAMPLES)} samples differ, first {differing[0][:60]!r}"
+    assert not differing, (
+        f"{len(differing)} of {len(ALL_SAMPLES)} samples differ, first {differing[0][:60]!r}"
+    )
 
 
 @pytest.mark.real_model
@@ -67,7 +71,9 @@ def test_any_ids_decode_as_in_the_library_even_to_invalid_utf8(
 
 @pytest.mark.real_model
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(data=st.binary(max_size=24).map(lambda raw: bytes(b for b in raw if b not in b"\x04\x06\x13\x14\x16\x1d")))
+@given(
+    data=st.binary(max_size=24).map(lambda raw: bytes(b for b in raw if b not in b"\x04\x06\x13\x14\x16\x1d"))
+)
 def test_any_bytes_decode_as_in_the_library(tokenizer: Tokenizer, data: bytes) -> None:
     marks = {byte: mark for mark, byte in byte_level_alphabet().items()}
     ids = [i for byte in data if (i := tokenizer.token_to_id(marks[byte])) is not None]
@@ -120,7 +126,9 @@ def test_a_saved_tokenizer_is_the_same_tokenizer(tokenizer: Tokenizer, tmp_path:
 
 
 @pytest.mark.real_model
-def test_transformers_reads_a_saved_tokenizer_beside_a_llama_config(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_transformers_reads_a_saved_tokenizer_beside_a_llama_config(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     from transformers import AutoTokenizer
 
     tokenizer.save(tmp_path)
@@ -130,7 +138,7 @@ def test_transformers_reads_a_saved_tokenizer_beside_a_llama_config(tokenizer: T
     assert all(theirs.encode(text) == tokenizer.encode(text) for text in ALL_SAMPLES[:60])
 
 
-# --- Special text, on a small tokenizer -------------------------------------------------------------------------
+# --- Special text, on a small tokenizer
 
 
 def test_special_tokens_keep_their_text_when_not_skipped() -> None:
@@ -149,7 +157,9 @@ def test_an_added_token_that_is_not_special_is_matched_and_shown() -> None:
 
 def test_the_text_of_an_added_token_is_literal_and_not_byte_level() -> None:
     backend = byte_level_backend()
-    backend.add_tokens([AddedToken("é à", special=False, normalized=False), AddedToken("éé", normalized=False)])
+    backend.add_tokens(
+        [AddedToken("é à", special=False, normalized=False), AddedToken("éé", normalized=False)]
+    )
     tokenizer = Tokenizer(backend, {})
     for text in ("é à", "éé"):
         token_id = tokenizer.token_to_id(text)
@@ -198,7 +208,7 @@ def test_an_unused_id_inside_the_vocabulary_has_no_text() -> None:
     assert tokenizer.decode([290, 300]) == "!"
 
 
-# --- SentencePiece-style pipelines ------------------------------------------------------------------------------
+# --- SentencePiece-style pipelines
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -224,7 +234,7 @@ def test_only_the_first_space_is_the_pipelines_own() -> None:
     assert tokenizer.decode(ids) == " hi hi" == tokenizer._backend.decode([i for i in ids if i is not None])
 
 
-# --- What decoders are understood -------------------------------------------------------------------------------
+# --- What decoders are understood
 
 
 @pytest.mark.parametrize(
@@ -249,10 +259,18 @@ def test_byte_level_is_recognised_however_it_is_nested(decoder: Any) -> None:
         (decoders.WordPiece(), "WordPiece"),
         (decoders.Metaspace(), "Metaspace"),
         (decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)]), r"ByteLevel \+ Strip"),
-        (decoders.Sequence([decoders.Replace("_", " "), decoders.ByteFallback(), decoders.Fuse()]), "replaces"),
+        (
+            decoders.Sequence([decoders.Replace("_", " "), decoders.ByteFallback(), decoders.Fuse()]),
+            "replaces",
+        ),
         (
             decoders.Sequence(
-                [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 0, 1)]
+                [
+                    decoders.Replace("▁", " "),
+                    decoders.ByteFallback(),
+                    decoders.Fuse(),
+                    decoders.Strip(" ", 0, 1),
+                ]
             ),
             "strips",
         ),
@@ -270,7 +288,7 @@ def test_a_tokenizer_without_a_decoder_is_refused() -> None:
         Tokenizer(Backend(models.BPE({"a": 0}, [])), {})
 
 
-# --- Bad input --------------------------------------------------------------------------------------------------
+# --- Bad input
 
 
 @pytest.mark.parametrize("text", [None, 3, b"bytes", ["hi"]])
@@ -321,7 +339,7 @@ def test_a_damaged_tokenizer_config_is_refused(tmp_path: Path, content: bytes, r
         Tokenizer.from_directory(tmp_path)
 
 
-# --- Files ------------------------------------------------------------------------------------------------------
+# --- Files
 
 
 def test_named_tokens_may_be_text_or_objects_and_the_config_wins(tmp_path: Path) -> None:
@@ -330,7 +348,10 @@ def test_named_tokens_may_be_text_or_objects_and_the_config_wins(tmp_path: Path)
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(old), encoding="utf-8")
     tokenizer = Tokenizer.from_directory(tmp_path)
     assert tokenizer.special_tokens == {"eos_token": "<|im_end|>", "bos_token": "<s>"}
-    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (SPECIALS.index("<s>"), SPECIALS.index("<|im_end|>"))
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (
+        SPECIALS.index("<s>"),
+        SPECIALS.index("<|im_end|>"),
+    )
 
 
 def test_a_template_file_wins_over_the_config(tmp_path: Path) -> None:
@@ -340,7 +361,10 @@ def test_a_template_file_wins_over_the_config(tmp_path: Path) -> None:
 
 
 def test_named_templates_are_kept_by_saving(tmp_path: Path) -> None:
-    named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools | length }} tools"}]
+    named = [
+        {"name": "default", "template": "plain"},
+        {"name": "tool_use", "template": "{{ tools | length }} tools"},
+    ]
     (tmp_path / "a").mkdir()
     write_model(tmp_path / "a", byte_level_backend(), {"chat_template": named})
     Tokenizer.from_directory(tmp_path / "a").save(tmp_path / "b")
@@ -350,7 +374,7 @@ def test_named_templates_are_kept_by_saving(tmp_path: Path) -> None:
     assert tokenizer.render_chat(message, tools=[{}, {}]) == "2 tools"
 
 
-# --- GGUF -------------------------------------------------------------------------------------------------------
+# --- GGUF
 
 
 def test_gguf_token_types_decide_what_is_special() -> None:

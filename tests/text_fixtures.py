@@ -1,4 +1,6 @@
-"""Tokenizers for the tests of text: the real SmolLM2's, its oracle in `transformers`, and small ones made by hand."""
+"""Tokenizers for the tests of text: the real SmolLM2's, its oracle in `transformers`, and small ones made
+by hand.
+"""
 
 import json
 import os
@@ -24,7 +26,7 @@ def real_gguf_metadata(file: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the real model's tokenizer; MINILLM_TEST_GGUF names a GGUF file to make one from instead."""
+    """The directory of the real model's tokenizer; made from the GGUF that MINILLM_TEST_GGUF names, if any."""
     file = os.environ.get("MINILLM_TEST_GGUF")
     if file is None:
         from minillm.loading.registry import resolve
@@ -54,7 +56,7 @@ SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>")
 
 @cache
 def byte_level_pipeline() -> str:
-    """A whole byte-level tokenizer in JSON: four special tokens, all 256 bytes, a few merges, one added word."""
+    """A byte-level tokenizer in JSON: four special tokens, all 256 bytes, a few merges, one added word."""
     merges = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ã", "©"), ("i", "m")]
     tokens = [*SPECIALS, *byte_level_alphabet(), *(left + right for left, right in merges)]
     backend = Backend(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
@@ -103,7 +105,7 @@ def write_model(directory: Path, backend: Backend, config: dict[str, Any] | None
 
 
 def gguf_metadata(**changes: Any) -> dict[str, Any]:
-    """GGUF metadata of a small byte-level vocabulary; `changes` replace tokenizer.ggml.* values (None removes one)."""
+    """GGUF metadata of a small byte-level vocabulary; `changes` replace values (None removes one)."""
     alphabet = list(byte_level_alphabet())
     tokens = ["<unk>", "<bos>", "<eos>", "<tool>", *alphabet, "he", "12"]
     values = {
@@ -118,5 +120,3 @@ def gguf_metadata(**changes: Any) -> dict[str, Any]:
         **changes,
     }
     return {f"tokenizer.ggml.{name}": value for name, value in values.items() if value is not None}
-
-

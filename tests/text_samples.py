@@ -1,4 +1,6 @@
-"""Strings that text handling gets wrong: many scripts, emoji of several code points, digits, code, white space, controls."""
+"""Strings that text handling gets wrong: many scripts, emoji of several code points, digits, code, white
+space, controls.
+"""
 
 LANGUAGES = [
     "The capital of France is Paris.",
@@ -102,10 +104,10 @@ WHITE_SPACE = [
     " \u00a0 ",
 ]
 
-# Controls that SmolLM2's vocabulary can spell; for six of the C0 controls it has no byte token (see UNSPELLABLE).
+# SmolLM2's vocabulary can spell these controls; for six of the C0 controls it has no byte token (below).
 CONTROLS = ["\x00", "a\x00b", "\x07\x08", "\x1b[31mred\x1b[0m", "\x7f", "\x80\x9f", "\ufffd", "\ufffe\uffff"]
 
-# SmolLM2 has no token for the bytes 04 06 13 14 16 1D, nor F1 F2, which begin code points from U+40000 to U+BFFFF.
+# SmolLM2 has no token for the bytes 04 06 13 14 16 1D, nor for F1 F2, which begin U+40000 to U+BFFFF.
 UNSPELLABLE = ["\x04", "a\x06b", "\x13", "\x14", "\x16", "\x1d", "\U00040000", "x\U0008ffff"]
 
 PUNCTUATION = [
@@ -125,6 +127,10 @@ SAMPLES = [*LANGUAGES, *EMOJI, *COMBINING, *NUMBERS, *CODE, *WHITE_SPACE, *CONTR
 # Every neighbouring pair too: what happens at a seam depends on what is on either side of it.
 PAIRS = [
     left + right for left, right in zip(SAMPLES, SAMPLES[1:], strict=False) if len(left) + len(right) < 500
-] + [f"{left} {right}" for left, right in zip(SAMPLES, SAMPLES[7:], strict=False) if len(left) + len(right) < 500]
+] + [
+    f"{left} {right}"
+    for left, right in zip(SAMPLES, SAMPLES[7:], strict=False)
+    if len(left) + len(right) < 500
+]
 
 ALL_SAMPLES = SAMPLES + PAIRS
