@@ -291,7 +291,7 @@ class Tokenizer:
 
     @cached_property
     def _normalizer(self) -> Normalizer | None:
-        """The pipeline's normalizer, if special tokens are looked for in its output and not in the text itself."""
+        """The pipeline's normalizer, if special tokens are looked for in its output."""
         matched = any(token.special and token.normalized for token in self._added.values())
         return self._backend.normalizer if matched else None
 

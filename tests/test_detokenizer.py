@@ -108,6 +108,20 @@ def test_sentencepiece_streaming_joins_to_decoding(ids: list[int], skip: bool) -
     assert "".join(streamed(tokenizer, ids, skip)) == tokenizer.decode(ids, skip_special_tokens=skip)
 
 
+def test_spaces_that_the_pipeline_strips_are_stripped_over_several_tokens() -> None:
+    backend = sentencepiece_backend(spaces_stripped=2)
+    tokenizer = Tokenizer(backend, {"bos_token": "<s>"})
+    mark, word = tokenizer.token_to_id("▁"), tokenizer.token_to_id("▁hi")
+    assert mark is not None
+    assert word is not None
+    for ids, text in (
+        ([mark, mark, word], " hi"),
+        ([mark, word, word], "hi hi"),
+        ([word, mark, word], "hi  hi"),
+    ):
+        assert "".join(streamed(tokenizer, ids)) == tokenizer.decode(ids) == backend.decode(ids) == text
+
+
 # --- StopMatcher
 
 

@@ -385,6 +385,12 @@ def test_gguf_token_types_decide_what_is_special() -> None:
     assert tokenizer.special_tokens == {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 
 
+def test_a_gguf_token_of_the_unknown_type_is_special_even_if_it_has_no_name() -> None:
+    tokenizer = Tokenizer.from_gguf(gguf_metadata(unknown_token_id=None))
+    assert 0 in tokenizer.special_ids
+    assert 0 not in tokenizer.encode("<unk>")
+
+
 def test_gguf_add_bos_token_puts_one_before_each_text() -> None:
     with_bos = Tokenizer.from_gguf(gguf_metadata(add_bos_token=True))
     without = Tokenizer.from_gguf(gguf_metadata(add_bos_token=False))

@@ -26,7 +26,7 @@ def real_gguf_metadata(file: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the real model's tokenizer; made from the GGUF that MINILLM_TEST_GGUF names, if any."""
+    """The real model's tokenizer directory; made from the GGUF that MINILLM_TEST_GGUF names, if any."""
     file = os.environ.get("MINILLM_TEST_GGUF")
     if file is None:
         from minillm.loading.registry import resolve
@@ -78,7 +78,7 @@ def small_tokenizer(chat_template: str | None = None, **special_tokens: str) -> 
     return Tokenizer(byte_level_backend(), named, {"default": chat_template} if chat_template else None)
 
 
-def sentencepiece_backend(prepend_scheme: str = "first") -> Backend:
+def sentencepiece_backend(prepend_scheme: str = "first", spaces_stripped: int = 1) -> Backend:
     """A SentencePiece-like pipeline: "▁" for spaces, bytes for unknown characters, <s> before each text."""
     merges = [("▁", "h"), ("▁h", "i"), ("l", "o"), ("▁", "lo")]
     letters = ["▁", *"abcdehilnorstuwy", "é", ".", "<", ">", "/", "|", "_", "\n"]
@@ -88,7 +88,12 @@ def sentencepiece_backend(prepend_scheme: str = "first") -> Backend:
     backend = Backend(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme=prepend_scheme, split=False)
     backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", spaces_stripped, 0),
+        ]
     )
     specials = ["<unk>", "<s>", "</s>", "<|user|>"]
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in specials])

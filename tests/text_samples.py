@@ -2,6 +2,8 @@
 space, controls.
 """
 
+from itertools import pairwise
+
 LANGUAGES = [
     "The capital of France is Paris.",
     "Les élèves naïfs ont mangé des œufs à Noël.",
@@ -125,9 +127,7 @@ LONG = ["word " * 2000, "a" * 3000, "字" * 1500, "😀" * 500, "ab\n" * 1000]
 SAMPLES = [*LANGUAGES, *EMOJI, *COMBINING, *NUMBERS, *CODE, *WHITE_SPACE, *CONTROLS, *PUNCTUATION, *LONG]
 
 # Every neighbouring pair too: what happens at a seam depends on what is on either side of it.
-PAIRS = [
-    left + right for left, right in zip(SAMPLES, SAMPLES[1:], strict=False) if len(left) + len(right) < 500
-] + [
+PAIRS = [left + right for left, right in pairwise(SAMPLES) if len(left) + len(right) < 500] + [
     f"{left} {right}"
     for left, right in zip(SAMPLES, SAMPLES[7:], strict=False)
     if len(left) + len(right) < 500
