@@ -44,9 +44,7 @@ class StreamDecoder:
 
     def flush(self) -> str:
         """Return what is left (U+FFFD for an unfinished character), once: a second call returns ""."""
-        left = self._utf8.decode(b"", final=True)
-        self._utf8.reset()
-        return left
+        return self._utf8.decode(b"", final=True)
 
     def _drop_leading_spaces(self, data: bytes) -> bytes:
         spaces = count_leading_spaces(data, self._spaces_to_drop)

@@ -50,9 +50,9 @@ class SpecialTextMarker:
         self._longest_beginning = max(map(len, beginnings), default=0)
         self._beginning_at_end = re.compile(f"(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})\\Z")
 
-    def is_needed(self, data: Any) -> bool:
-        """Tell whether any string in `data` (strings, lists, dicts) could turn into a special token."""
-        return any(self.whole.search(text) or self._open_end(text) for text in strings_in(data))
+    def is_needed(self, text: str) -> bool:
+        """Tell whether `text` holds a special token, or ends in what could begin one."""
+        return bool(self.whole.search(text) or self._open_end(text))
 
     def mark(self, data: Any, mark: str) -> Any:
         """Return a copy of plain `data` with `mark` in every place where a special token could come to be."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
+from tokenizers.normalizers import Normalizer
 
 from minillm.chat_template import ChatTemplate, check_messages, plain_data
 from minillm.errors import InputError, MissingError
@@ -162,7 +163,7 @@ class Tokenizer:
         messages, variables = self._checked_chat(messages, template_kwargs)
         rendered = self._render(messages, add_generation_prompt, variables)
         self._check_spellable(rendered)
-        if not self._marker.is_needed([messages, variables]):
+        if not any(self._could_become_special(text) for text in strings_in([messages, variables])):
             return self._backend.encode(rendered, add_special_tokens=False).ids
         mark = unused_character([rendered, *strings_in([messages, variables])])
         marked = self._render(
@@ -280,16 +281,19 @@ class Tokenizer:
 
     def _backend_for(self, text: str) -> Backend:
         """The backend that leaves special tokens in `text` alone: the common one, unless there are any."""
-        if self._marker.whole.search(text) or self._matches_after_normalizing:
-            return self._text_backend
-        return self._backend
+        return self._text_backend if self._could_become_special(text) else self._backend
+
+    def _could_become_special(self, text: str) -> bool:
+        if self._marker.is_needed(text):
+            return True
+        normalized = self._normalizer.normalize_str(text) if self._normalizer else text
+        return normalized != text and self._marker.is_needed(normalized)
 
     @cached_property
-    def _matches_after_normalizing(self) -> bool:
-        """Whether a text that holds no special token can hold one once it is normalized."""
-        return self._backend.normalizer is not None and any(
-            token.special and token.normalized for token in self._added.values()
-        )
+    def _normalizer(self) -> Normalizer | None:
+        """The pipeline's normalizer, if special tokens are looked for in its output."""
+        matched = any(token.special and token.normalized for token in self._added.values())
+        return self._backend.normalizer if matched else None
 
     @cached_property
     def _text_backend(self) -> Backend:
