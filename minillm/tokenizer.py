@@ -1,0 +1,383 @@
+"""Tokenizer: text to ids and back, and a conversation to ids.
+
+The pipeline itself (normalize, cut into words, merge pairs) is the `tokenizers` library's, in Rust. This file
+decides what the library leaves open: which texts may become special tokens, what bytes an id stands for, and
+what bad input gets.
+
+Three rules hold everywhere:
+- Special tokens in a user's text stay text. Only a chat template can write them.
+- `decode(ids)` is the joined output of `StreamDecoder`, for any ids.
+- The beginning-of-sequence token is added only by `encode`, only where the tokenizer's own post-processor
+  does so; a rendered conversation carries whatever its template wrote.
+"""
+
+import json
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+
+from minillm.chat_template import ChatTemplate, check_messages, plain_data
+from minillm.errors import InputError, MissingError
+from minillm.special_text import (
+    SpecialTextMarker,
+    check_text,
+    split_at_unmarked,
+    strings_in,
+    unused_character,
+)
+from minillm.token_bytes import ByteLevelCodec, codec_for, count_leading_spaces
+from minillm.tokenizer_files import chat_templates_in, read_settings, special_tokens_in
+
+
+class Tokenizer:
+    """A tokenizer and its chat templates. Immutable after construction, so threads may share one."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        special_tokens: Mapping[str, str],
+        chat_templates: Mapping[str, str] | None = None,
+    ) -> None:
+        """Wrap `backend`, which is adjusted and belongs to this object from here on.
+
+        Args:
+            backend: the pipeline. Truncation and padding, if set, are switched off.
+            special_tokens: {"bos_token": "<s>", ...}; each is made special in the backend, and is visible to
+                chat templates.
+            chat_templates: Jinja sources by name: "default", and perhaps "tool_use".
+
+        Raises:
+            InputError: the kind of decoder is not known, or bos_token or eos_token is not in the vocabulary.
+        """
+        backend.no_truncation()
+        backend.no_padding()
+        self.special_tokens = dict(special_tokens)
+        self._backend = backend
+        self._codec = codec_for(backend.decoder)
+        self._templates = {name: ChatTemplate(source) for name, source in (chat_templates or {}).items()}
+        self._make_special(self.special_tokens.values())
+        self._added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(token_id for token_id, token in self._added.items() if token.special)
+        self.vocab_size = max(
+            [backend.get_vocab_size(with_added_tokens=False), *(i + 1 for i in self._added)]
+        )
+        self.bos_token_id = self._named_id("bos_token")
+        self.eos_token_id = self._named_id("eos_token")
+        self._marker = SpecialTextMarker(self._added[token_id].content for token_id in self.special_ids)
+
+    # Where tokenizers come from, and where they go.
+
+    @classmethod
+    def from_directory(cls, path: Path) -> "Tokenizer":
+        """Read tokenizer.json, and beside it whichever of tokenizer_config.json, special_tokens_map.json,
+        chat_template.jinja and chat_templates/*.jinja are there.
+
+        Raises:
+            MissingError: there is no tokenizer.json.
+            InputError: a file is not what it should be.
+        """
+        path = Path(path)
+        file = path / "tokenizer.json"
+        if not file.is_file():
+            raise MissingError(f"{path} has no tokenizer.json; give a directory in Hugging Face's format")
+        try:
+            backend = Backend.from_file(str(file))
+        except Exception as error:  # the library raises plain Exception
+            raise InputError(f"{file} is not a tokenizer that can be read: {error}") from error
+        settings = read_settings(path)
+        return cls(backend, special_tokens_in(settings, path), chat_templates_in(settings, path))
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
+        """Build the tokenizer from GGUF metadata: keys to plain Python values, arrays as lists.
+
+        Raises:
+            InputError: the metadata lacks something or names a kind of tokenizer that is not known.
+        """
+        from minillm.loading.gguf_tokenizer import backend_from_gguf, special_tokens_from_gguf
+
+        backend = backend_from_gguf(metadata)
+        template = metadata.get("tokenizer.chat_template")
+        return cls(backend, special_tokens_from_gguf(metadata), {"default": template} if template else None)
+
+    def save(self, directory: Path) -> None:
+        """Write tokenizer.json and tokenizer_config.json, as `from_directory` and
+        `transformers.AutoTokenizer` read them.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self._backend.save(str(directory / "tokenizer.json"))
+        # The class that trusts tokenizer.json; named ones ("GPT2Tokenizer") rebuild the pipeline after their
+        # own idea of it.
+        settings: dict[str, Any] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            **self.special_tokens,
+        }
+        if list(self._templates) == ["default"]:
+            settings["chat_template"] = self._templates["default"].source
+        elif self._templates:
+            settings["chat_template"] = [
+                {"name": name, "template": template.source} for name, template in self._templates.items()
+            ]
+        text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+        (directory / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+    # Text to ids.
+
+    def encode(self, text: str | Any, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of `text`, in which special tokens are text like any other.
+
+        Args:
+            text: any text without lone surrogates.
+            add_special_tokens: let the post-processor add what it adds, such as a beginning-of-sequence
+                token.
+
+        Raises:
+            InputError: `text` is not a str, not valid Unicode, or holds a character that the vocabulary
+                cannot spell.
+        """
+        check_text(text, "the text")
+        self._check_spellable(text)
+        return self._backend_for(text).encode(text, add_special_tokens=add_special_tokens).ids
+
+    def encode_chat(
+        self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any
+    ) -> list[int]:
+        """Render a conversation (see `render_chat`) and return its ids.
+
+        Equal to `transformers`' apply_chat_template, except that special tokens in any of the caller's
+        strings stay text. What a template assembles from its own text and a caller's ('<|' + role + '|>')
+        counts as the template's.
+
+        Raises:
+            InputError: as `render_chat` and `encode`.
+        """
+        messages, variables = self._checked_chat(messages, template_kwargs)
+        rendered = self._render(messages, add_generation_prompt, variables)
+        self._check_spellable(rendered)
+        if not self._marker.is_needed([messages, variables]):
+            return self._backend.encode(rendered, add_special_tokens=False).ids
+        mark = unused_character([rendered, *strings_in([messages, variables])])
+        marked = self._render(
+            self._marker.mark(messages, mark), add_generation_prompt, self._marker.mark(variables, mark)
+        )
+        return self._encode_pieces(split_at_unmarked(marked, self._marker.whole, mark))
+
+    def render_chat(self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any) -> str:
+        """Return the text that the model's chat template makes of `messages`.
+
+        Args:
+            messages: a list of {"role": ..., "content": ...}, oldest first. Contents are text, or whatever
+                plain data the template takes.
+            add_generation_prompt: end with the opening of the assistant's answer.
+            template_kwargs: other variables that the template reads, such as tools=[...].
+
+        Raises:
+            InputError: there is no chat template, the messages are not a conversation, or the template
+                refuses them.
+        """
+        plain_messages, variables = self._checked_chat(messages, template_kwargs)
+        return self._render(plain_messages, add_generation_prompt, variables)
+
+    # Ids to text.
+
+    def decode(self, ids: Iterable[int] | Any, skip_special_tokens: bool = True) -> str:
+        """Return the text of `ids`; bytes that are not UTF-8 become U+FFFD, as in streaming.
+
+        Raises:
+            InputError: an id is outside the vocabulary, or not an integer.
+        """
+        data = b"".join(
+            self.id_to_bytes(token_id)
+            for token_id in ids
+            if not (skip_special_tokens and token_id in self.special_ids)
+        )
+        return data[count_leading_spaces(data, self.leading_spaces_dropped) :].decode(errors="replace")
+
+    def id_to_bytes(self, token_id: int | Any) -> bytes:
+        """Return the bytes that `token_id` stands for, special or not; b"" for an id that the vocabulary
+        leaves unused.
+
+        Raises:
+            InputError: the id is outside the vocabulary.
+        """
+        token = self.id_to_token(token_id)
+        added = self._added.get(token_id)
+        if added is not None:
+            return self._codec.to_bytes(added.content, is_added=True)
+        return b"" if token is None else self._codec.to_bytes(token, is_added=False)
+
+    @property
+    def leading_spaces_dropped(self) -> int:
+        """How many spaces at the start of a decoded text are not the text's own: at most 1 for
+        SentencePiece, else 0.
+        """
+        return self._codec.leading_spaces_dropped
+
+    # The vocabulary.
+
+    def id_to_token(self, token_id: int | Any) -> str | None:
+        """Return the token as the vocabulary spells it ("Ġthe"), or None for an id that it leaves unused.
+
+        Raises:
+            InputError: the id is outside the vocabulary.
+        """
+        try:
+            index = operator.index(token_id)
+        except TypeError:
+            raise InputError(f"token id {token_id!r} is not an integer") from None
+        if not 0 <= index < self.vocab_size:
+            raise InputError(f"token id {index} is outside the vocabulary of {self.vocab_size} tokens")
+        return self._backend.id_to_token(index)
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of a token as the vocabulary spells it, or None."""
+        return self._backend.token_to_id(token)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `render_chat` and `encode_chat` can be used."""
+        return bool(self._templates)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The source of the default chat template, if there is one."""
+        template = self._templates.get("default")
+        return template.source if template else None
+
+    # How it is done.
+
+    def _make_special(self, tokens: Iterable[str]) -> None:
+        """Mark tokens of the vocabulary as special, where tokenizer.json had them as ordinary."""
+        special = {
+            token.content for token in self._backend.get_added_tokens_decoder().values() if token.special
+        }
+        known = [token for token in tokens if self._backend.token_to_id(token) is not None]
+        missing = [
+            AddedToken(token, special=True, normalized=False) for token in known if token not in special
+        ]
+        if missing:
+            self._backend.add_special_tokens(missing)
+
+    def _named_id(self, name: str) -> int | None:
+        token = self.special_tokens.get(name)
+        if token is None:
+            return None
+        token_id = self._backend.token_to_id(token)
+        if token_id is None:
+            raise InputError(
+                f"{name} is {token!r}, which is not in the tokenizer's vocabulary; "
+                "correct tokenizer_config.json"
+            )
+        return token_id
+
+    def _backend_for(self, text: str) -> Backend:
+        """The backend that leaves special tokens in `text` alone: the common one, unless there are any."""
+        if self._marker.whole.search(text) or self._matches_after_normalizing:
+            return self._text_backend
+        return self._backend
+
+    @cached_property
+    def _matches_after_normalizing(self) -> bool:
+        """Whether a text that holds no special token can hold one once it is normalized."""
+        return self._backend.normalizer is not None and any(
+            token.special and token.normalized for token in self._added.values()
+        )
+
+    @cached_property
+    def _text_backend(self) -> Backend:
+        """A second backend to which special tokens are text.
+
+        Not the first one with its switch turned for a moment: another thread may be encoding with it.
+        """
+        return _as_text_only(self._backend.to_str())
+
+    @cached_property
+    def _continuing_text_backend(self) -> Backend:
+        """The same for text that does not begin the input, before which SentencePiece pipelines put no
+        "▁".
+        """
+        pipeline = self._backend.to_str()
+        continuing = re.sub(r'("prepend_scheme":\s*)"first"', r'\1"never"', pipeline)
+        return self._text_backend if continuing == pipeline else _as_text_only(continuing)
+
+    @cached_property
+    def _unspellable_bytes(self) -> bytes:
+        """Bytes for which a byte-level vocabulary has no token, so that its pipeline would drop them
+        without a word.
+        """
+        if not isinstance(self._codec, ByteLevelCodec) or getattr(self._backend.model, "unk_token", None):
+            return b""
+        alphabet = self._codec.alphabet
+        return bytes(byte for mark, byte in alphabet.items() if self._backend.token_to_id(mark) is None)
+
+    def _check_spellable(self, text: str) -> None:
+        data = text.encode()
+        if len(data.translate(None, self._unspellable_bytes)) == len(data):
+            return
+        lost = next(c for c in text if any(byte in self._unspellable_bytes for byte in c.encode()))
+        raise InputError(
+            f"the text holds {lost!r} (U+{ord(lost):04X}), for which the model's vocabulary has no token; "
+            "leave it out"
+        )
+
+    def _checked_chat(self, messages: Any, variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        check_messages(messages)
+        plain = [plain_data(message, f"messages[{index}]") for index, message in enumerate(messages)]
+        return plain, {name: plain_data(value, name) for name, value in variables.items()}
+
+    def _render(self, messages: list[Any], add_generation_prompt: bool, variables: dict[str, Any]) -> str:
+        return self._template_for(variables).render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            special_tokens=self.special_tokens,
+            variables=variables,
+        )
+
+    def _template_for(self, variables: Mapping[str, Any]) -> ChatTemplate:
+        name = (
+            "tool_use" if variables.get("tools") is not None and "tool_use" in self._templates else "default"
+        )
+        template = self._templates.get(name)
+        if template is None:
+            raise InputError("the model has no chat template; use it raw: generate instead of chat, or --raw")
+        return template
+
+    def _encode_pieces(self, pieces: list[str]) -> list[int]:
+        """Encode [text, special token, text, special token, ..., text]: only the tokens are special."""
+        ids: list[int] = []
+        before = None
+        for position, piece in enumerate(pieces):
+            if position % 2 == 1:
+                before = self._backend.token_to_id(piece)
+                assert before is not None, f"{piece!r} was split off as a special token"
+                ids.append(before)
+                continue
+            after = self._backend.token_to_id(pieces[position + 1]) if position + 1 < len(pieces) else None
+            text = self._trim_for_neighbours(piece, before, after)
+            backend = self._text_backend if position == 0 else self._continuing_text_backend
+            ids += backend.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _trim_for_neighbours(self, text: str, before: int | None, after: int | None) -> str:
+        """Drop the white space that the special tokens on either side of `text` swallow, where they are
+        declared to.
+        """
+        if before is not None and self._added[before].rstrip:
+            text = text.lstrip()
+        if after is not None and self._added[after].lstrip:
+            text = text.rstrip()
+        return text
+
+
+def _as_text_only(pipeline: str) -> Backend:
+    backend = Backend.from_str(pipeline)
+    backend.encode_special_tokens = True
+    return backend
