@@ -1,4 +1,4 @@
-"""Makers of checkpoints on disk for the loading tests: tiny, seeded, and written without the code under test."""
+"""Makers of checkpoints on disk for the loading tests: tiny, seeded, made without the code under test."""
 
 import json
 from collections.abc import Mapping
@@ -222,7 +222,7 @@ def write_gguf(
 
 
 def quantize(values: np.ndarray, qtype: QType) -> np.ndarray:
-    """Values in a GGUF format. The library cannot write the K formats: those are random, but valid, blocks."""
+    """Values in a GGUF format. The library cannot write the K formats: those are random but valid blocks."""
     if qtype not in (QType.Q4_K, QType.Q5_K, QType.Q6_K):
         return gguf.quantize(np.ascontiguousarray(values), qtype)
     block, size = gguf.GGML_QUANT_SIZES[qtype]

@@ -248,7 +248,7 @@ def test_gguf_llama3_scaling_is_recognised_by_the_factors_that_llama_cpp_compute
     config = ModelConfig.from_gguf(metadata, names, factors)
     assert config.rope_scaling == RopeScaling("llama3", factor, low, high, original)
     for wrong in ([f * 1.01 for f in factors], factors[:-1], [1.0] * (dim // 2 - 1) + [factor], None):
-        with pytest.raises(InputError, match="rope_freqs.weight"):
+        with pytest.raises(InputError, match=r"rope_freqs\.weight"):
             ModelConfig.from_gguf(metadata, names, wrong)
 
 

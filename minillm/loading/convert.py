@@ -28,11 +28,13 @@ def convert_gguf(
     directory: Path,
     origin: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    keep_file: bool = False,
 ) -> None:
     """Convert a GGUF file; `directory` is replaced if it exists, in one step, when the new one is whole.
 
     `origin` (where the file came from, its licence) is recorded in the directory beside the file's name and
-    SHA-256. Raises InputError for a file that cannot be read, OSError where the result cannot be written.
+    SHA-256; `keep_file` moves the file itself there (from the same file system). Raises InputError for a file
+    that cannot be read, OSError where the result cannot be written.
     """
     checkpoint = open_checkpoint(file)
     metadata = checkpoint.gguf_metadata
@@ -55,6 +57,8 @@ def convert_gguf(
             **(origin or {}),
         }
         write_json(model / RECORD, record)
+        if keep_file:
+            file.rename(model / file.name)
         publish(model, directory, scratch / "replaced")
 
 

