@@ -1,4 +1,4 @@
-"""`python -m minillm.fetch`: the path on stdout, all else on stderr; what fails is one sentence, exit code 2."""
+"""`python -m minillm.fetch`: the path on stdout, all else on stderr; failures are one sentence, code 2."""
 
 import subprocess
 import sys

@@ -13,8 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from minillm.errors import InputError
 from minillm.loading import fill, open_checkpoint
-from minillm.loading.convert import RECORD, convert_gguf
+from minillm.loading.convert import convert_gguf
 from minillm.loading.files import sha256_of
+from minillm.loading.record import RECORD
 from minillm.loading.scratch import LOCK, PREFIX, scratch_directory
 
 TENSORS = hf_tensors()

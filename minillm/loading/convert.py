@@ -14,13 +14,9 @@ from typing import Any
 from minillm.loading.checkpoint import TensorSource, open_checkpoint
 from minillm.loading.files import sha256_of, write_json
 from minillm.loading.hf_config import write_hf_config
+from minillm.loading.record import write_record
 from minillm.loading.safetensors import SINGLE
 from minillm.loading.scratch import scratch_directory
-
-# Recorded in each converted directory; raised when the conversion changes, so that older results are made
-# anew.
-FORMAT = 1
-RECORD = "minillm.json"
 
 
 def convert_gguf(
@@ -49,14 +45,8 @@ def convert_gguf(
         ids = {key: config[key] for key in ("bos_token_id", "eos_token_id") if config[key] is not None}
         write_json(model / "generation_config.json", ids)
         _write_tokenizer(metadata, model)
-        record = {
-            "format": FORMAT,
-            "gguf": file.name,
-            "gguf_sha256": sha256_of(file),
-            "licence": metadata.get("general.license"),
-            **(origin or {}),
-        }
-        write_json(model / RECORD, record)
+        more = {"licence": metadata.get("general.license"), **(origin or {})}
+        write_record(model, file.name, sha256_of(file), more)
         if keep_file:
             file.rename(model / file.name)
         publish(model, directory, scratch / "replaced")
