@@ -168,6 +168,13 @@ def test_a_header_with_impossible_lengths_is_refused_at_once(tmp_path, header):
     assert "is not a usable GGUF file" in refused(path)
 
 
+def test_arrays_of_more_elements_than_any_vocabulary_are_refused_although_they_are_there(tmp_path):
+    path = tmp_path / "model.gguf"
+    one_key = struct.pack("<IQQQ", 3, 0, 1, 1) + b"k"
+    path.write_bytes(b"GGUF" + one_key + struct.pack("<IIQ", 9, 0, 4_000_001) + bytes(4_000_001))
+    assert "an array of 4000001 elements" in refused(path)
+
+
 def test_a_truncated_file_is_refused_wherever_it_is_cut(tmp_path):
     path = write_gguf(tmp_path / "model.gguf", TENSORS)
     content = path.read_bytes()
@@ -188,13 +195,13 @@ def test_turned_bytes_in_the_header_cause_nothing_but_a_refusal_or_a_readable_fi
     start_of_data = min(tensor.data_offset for tensor in gguf.GGUFReader(path).tensors)
     choose = random.Random(0)
     refusals = 0
-    for _ in range(150):
+    for _ in range(100):
         damaged = bytearray(content)
         for _ in range(choose.choice([1, 1, 3])):
             damaged[choose.randrange(start_of_data)] = choose.choice([0, 1, 255, choose.randrange(256)])
         path.write_bytes(damaged)
         refusals += not _is_readable(path)
-    assert refusals > 20, "hardly any damage was found: the bytes turned are not those that matter"
+    assert refusals > 15, "hardly any damage was found: the bytes turned are not those that matter"
 
 
 def _is_readable(path) -> bool:

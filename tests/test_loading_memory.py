@@ -30,10 +30,12 @@ def peak_bytes():
 torch.zeros(8).copy_(torch.zeros(8, dtype=torch.bfloat16))
 source = SafetensorsSource(Path(sys.argv[1]))
 before = peak_bytes()
-# Written, not just allocated: else the largest tensor might be copied while most of the slots take no memory
-yet. dtype = getattr(torch, sys.argv[2]) slots = {name: torch.full(source.shape(name), torch.nan, dtype=dtype)
-for name in source.names()} fill(slots, source) assert all(float(slot[-1, -1]) == 1.0 for slot in
-slots.values()) print((peak_bytes() - before) / sum(slot.nbytes for slot in slots.values()))
+# Written, not just allocated: else the largest tensor might be copied while most slots take no memory yet.
+dtype = getattr(torch, sys.argv[2])
+slots = {name: torch.full(source.shape(name), torch.nan, dtype=dtype) for name in source.names()}
+fill(slots, source)
+assert all(float(slot[-1, -1]) == 1.0 for slot in slots.values())
+print((peak_bytes() - before) / sum(slot.nbytes for slot in slots.values()))
 """
 
 

@@ -3,8 +3,7 @@
 What a model's name may be, in the order in which it is understood:
 
 1. an alias ("smollm2-135m"): fetched once, then kept in the weights directory. It wins over a directory of
-the same
-   name; that one is meant by "./smollm2-135m", or by a `Path`.
+   the same name; that one is meant by "./smollm2-135m", or by a `Path`.
 2. an existing directory or file.
 3. a hub id ("org/name").
 """
