@@ -1,4 +1,4 @@
-"""Makers of checkpoints on disk for the loading tests: tiny, seeded, and written without the code under test."""
+"""Makers of checkpoints on disk for the loading tests: tiny, seeded, made without the code under test."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from gguf import GGMLQuantizationType as QType
 from safetensors.torch import save_file
 from torch import Tensor
 
-# The dimensions are multiples of 256, the largest block of the quantized formats, where a tensor is quantized.
+# The dimensions are multiples of 256, the largest block of the quantized formats, where a tensor is
+# quantized.
 HIDDEN, FEED_FORWARD, LAYERS, HEADS, KV_HEADS, HEAD_DIM, CONTEXT = 256, 512, 2, 4, 2, 64, 128
 
 
@@ -180,7 +181,8 @@ def gguf_name(name: str) -> str:
 def permute(values: np.ndarray, heads: int) -> np.ndarray:
     """Rows of Q or K as llama.cpp's converter orders them: within a head, the two halves interleaved.
 
-    Written by index, not by reshaping: row 2i of a head is row i of its first half, 2i + 1 that of its second.
+    Written by index, not by reshaping: row 2i of a head is row i of its first half, 2i + 1 that of its
+    second.
     """
     head_dim = len(values) // heads
     order = []
@@ -197,7 +199,9 @@ def write_gguf(
     extra: Mapping[str, np.ndarray] | None = None,
     **changes: Any,
 ) -> Path:
-    """A GGUF file of these tensors (Hugging Face's names and row order): matrices as `qtype`, vectors as float32."""
+    """A GGUF file of these tensors (Hugging Face's names and row order): matrices as `qtype`, vectors as
+    float32.
+    """
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in gguf_metadata(**changes).items():
         if key != "general.architecture":  # the writer has written it
@@ -218,7 +222,7 @@ def write_gguf(
 
 
 def quantize(values: np.ndarray, qtype: QType) -> np.ndarray:
-    """Values in a GGUF format. The library cannot write the K formats: those are random, but valid, blocks."""
+    """Values in a GGUF format. The library cannot write the K formats: those are random but valid blocks."""
     if qtype not in (QType.Q4_K, QType.Q5_K, QType.Q6_K):
         return gguf.quantize(np.ascontiguousarray(values), qtype)
     block, size = gguf.GGML_QUANT_SIZES[qtype]

@@ -1,4 +1,6 @@
-"""ModelConfig from config.json and from GGUF metadata: every field used, knowingly ignored, or refused by name."""
+"""ModelConfig from config.json and from GGUF metadata: every field used, knowingly ignored, or refused by
+name.
+"""
 
 import json
 import subprocess
@@ -83,7 +85,9 @@ def test_rope_scaling_is_read_in_its_old_and_new_form(form, key):
     "config",
     [
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17),
-        ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, tie_word_embeddings=True, eos_token_ids=(3, 5), bos_token_id=0),
+        ModelConfig(
+            11, 30, 13, 14, 15, 5, 16, 17, tie_word_embeddings=True, eos_token_ids=(3, 5), bos_token_id=0
+        ),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, rope_scaling=RopeScaling("linear", 2.0)),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 20000, rope_scaling=RopeScaling("llama3", 8.0, 1.5, 3.0, 64)),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, attention_bias=True, mlp_bias=True, eos_token_ids=(2,)),
@@ -112,7 +116,7 @@ def test_end_of_sequence_ids_of_both_files_are_united_and_sorted():
 
 
 def test_absent_optional_fields_have_the_values_that_transformers_gives_them():
-    names = "num_key_value_heads head_dim rms_norm_eps rope_theta tie_word_embeddings".split()
+    names = ["num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta", "tie_word_embeddings"]
     config = ModelConfig.from_hf({k: v for k, v in hf_config().items() if k not in names})
     theirs = LlamaConfig(hidden_size=256, num_attention_heads=4)
     assert config.num_key_value_heads == theirs.num_key_value_heads == 4
@@ -177,7 +181,12 @@ def test_what_is_not_understood_raises_one_sentence_that_names_it(changes, words
 
 def test_fields_without_consequence_are_accepted_whatever_they_say():
     ignored = {"architectures": ["X"], "torch_dtype": "bfloat16", "use_cache": False, "pad_token_id": 3}
-    more = {"initializer_range": 0.5, "attention_dropout": 0.1, "pretraining_tp": 2, "transformers.js_config": {}}
+    more = {
+        "initializer_range": 0.5,
+        "attention_dropout": 0.1,
+        "pretraining_tp": 2,
+        "transformers.js_config": {},
+    }
     assert read(**ignored, **more) == read()
 
 
@@ -187,7 +196,9 @@ def test_gguf_metadata_gives_the_same_config_as_config_json():
 
 def test_gguf_decimals_are_those_that_were_meant():
     # A float32 holds 9.999999747378752e-06 for 1e-5.
-    assert read_gguf(**{"llama__attention__layer_norm_rms_epsilon": 9.999999747378752e-06}).rms_norm_eps == 1e-5
+    assert (
+        read_gguf(**{"llama__attention__layer_norm_rms_epsilon": 9.999999747378752e-06}).rms_norm_eps == 1e-5
+    )
     assert read_gguf(llama__rope__freq_base=1e37).rope_theta == 1e37
 
 
@@ -237,7 +248,7 @@ def test_gguf_llama3_scaling_is_recognised_by_the_factors_that_llama_cpp_compute
     config = ModelConfig.from_gguf(metadata, names, factors)
     assert config.rope_scaling == RopeScaling("llama3", factor, low, high, original)
     for wrong in ([f * 1.01 for f in factors], factors[:-1], [1.0] * (dim // 2 - 1) + [factor], None):
-        with pytest.raises(InputError, match="rope_freqs.weight"):
+        with pytest.raises(InputError, match=r"rope_freqs\.weight"):
             ModelConfig.from_gguf(metadata, names, wrong)
 
 

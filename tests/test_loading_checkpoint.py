@@ -39,11 +39,15 @@ def test_a_slot_may_be_a_view_into_a_fused_weight(tmp_path):
 
 
 def test_a_tensor_larger_than_a_piece_arrives_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("minillm.loading.checkpoint.PIECE_BYTES", 3000)  # two rows of most tensors, and odd ends
+    monkeypatch.setattr(
+        "minillm.loading.checkpoint.PIECE_BYTES", 3000
+    )  # two rows of most tensors, and odd ends
     slots = empty_slots(TENSORS)
     source = source_of(tmp_path)
     fill(slots, source)
-    assert len(list(source.pieces(SOME))) > 100, "the pieces were not made smaller, so this test shows nothing"
+    assert len(list(source.pieces(SOME))) > 100, (
+        "the pieces were not made smaller, so this test shows nothing"
+    )
     assert all(torch.equal(slot, TENSORS[name]) for name, slot in slots.items())
     assert torch.equal(read(source, SOME), TENSORS[SOME])
 
@@ -72,7 +76,9 @@ def test_missing_tensors_are_named_and_counted(tmp_path):
 
 
 def test_unexpected_tensors_are_named_and_counted(tmp_path):
-    message = refusal(empty_slots(TENSORS), source_of(tmp_path, TENSORS | {"model.extra.weight": torch.ones(1)}))
+    message = refusal(
+        empty_slots(TENSORS), source_of(tmp_path, TENSORS | {"model.extra.weight": torch.ones(1)})
+    )
     assert "has, beyond what the model wants, 1 tensor: model.extra.weight" in message
 
 
@@ -99,7 +105,9 @@ def test_a_stored_head_of_a_tied_model_is_accepted_if_it_is_the_embedding(tmp_pa
     head["lm_head.weight"][-1, -1] += 1
     message = refusal(empty_slots(TENSORS), source_of(tmp_path / "other", TENSORS | head))
     assert "lm_head.weight differs from model.embed_tokens.weight" in message
-    message = refusal(empty_slots(TENSORS), source_of(tmp_path / "short", TENSORS | {"lm_head.weight": torch.ones(2, 2)}))
+    message = refusal(
+        empty_slots(TENSORS), source_of(tmp_path / "short", TENSORS | {"lm_head.weight": torch.ones(2, 2)})
+    )
     assert "lm_head.weight differs" in message
 
 
@@ -126,10 +134,10 @@ def test_a_path_that_is_no_model_gets_one_sentence(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"x")
     with pytest.raises(InputError, match=r"a model is a directory with config.json, or a .gguf file"):
         open_checkpoint(tmp_path / "model.bin")
-    with pytest.raises(MissingError, match="has no config.json"):
+    with pytest.raises(MissingError, match=r"has no config\.json"):
         open_checkpoint(tmp_path)
     (tmp_path / "directory.gguf").mkdir()
-    with pytest.raises(MissingError, match="has no config.json"):
+    with pytest.raises(MissingError, match=r"has no config\.json"):
         open_checkpoint(tmp_path / "directory.gguf")
 
 

@@ -1,4 +1,6 @@
-"""Filling a model takes hardly more memory than the model: measured by the operating system, in a process of its own."""
+"""Filling a model takes hardly more memory than the model: measured by the operating system, in a process of
+its own.
+"""
 
 import subprocess
 import sys
@@ -8,9 +10,11 @@ import pytest
 import torch
 from checkpoints import write_shards
 
-
 # 256 MB in float32; the largest tensor is a fifth of it, as the embedding of a small model is.
-SHAPES = {"model.embed_tokens.weight": (12_800, 1024), **{f"layers.{i}.weight": (2048, 1024) for i in range(25)}}
+SHAPES = {
+    "model.embed_tokens.weight": (12_800, 1024),
+    **{f"layers.{i}.weight": (2048, 1024) for i in range(25)},
+}
 
 CHILD = """
 import sys, torch
@@ -26,7 +30,9 @@ def peak_bytes():
 torch.zeros(8).copy_(torch.zeros(8, dtype=torch.bfloat16))
 source = SafetensorsSource(Path(sys.argv[1]))
 before = peak_bytes()
-slots = {name: torch.empty(source.shape(name), dtype=getattr(torch, sys.argv[2])) for name in source.names()}
+# Written, not just allocated: else the largest tensor might be copied while most slots take no memory yet.
+dtype = getattr(torch, sys.argv[2])
+slots = {name: torch.full(source.shape(name), torch.nan, dtype=dtype) for name in source.names()}
 fill(slots, source)
 assert all(float(slot[-1, -1]) == 1.0 for slot in slots.values())
 print((peak_bytes() - before) / sum(slot.nbytes for slot in slots.values()))
@@ -48,5 +54,5 @@ def test_peak_memory_while_filling_stays_under_1_3_times_the_weights(directory, 
     )
     assert done.returncode == 0, done.stderr
     share = float(done.stdout)
-    assert 0.9 < share, f"{share}: the weights themselves were not seen, so the measurement is wrong"
+    assert share > 0.9, f"{share}: the weights themselves were not seen, so the measurement is wrong"
     assert share < 1.3, f"the peak grew by {share:.2f} times the weights"

@@ -67,7 +67,9 @@ def random_model(config: ModelConfig | None = None, seed: int = 0, std: float = 
     return model
 
 
-def random_ids(length: int, vocab_size: int = SIZES["vocab_size"], seed: int = 1, batch: int = 1) -> torch.Tensor:
+def random_ids(
+    length: int, vocab_size: int = SIZES["vocab_size"], seed: int = 1, batch: int = 1
+) -> torch.Tensor:
     """[batch, length] token ids."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab_size, (batch, length), generator=generator)

@@ -14,13 +14,9 @@ from typing import Any
 from minillm.loading.checkpoint import TensorSource, open_checkpoint
 from minillm.loading.files import sha256_of, write_json
 from minillm.loading.hf_config import write_hf_config
+from minillm.loading.record import write_record
 from minillm.loading.safetensors import SINGLE
 from minillm.loading.scratch import scratch_directory
-
-# Recorded in each converted directory; raised when the conversion changes, so that older results are made
-# anew.
-FORMAT = 1
-RECORD = "minillm.json"
 
 
 def convert_gguf(
@@ -28,11 +24,13 @@ def convert_gguf(
     directory: Path,
     origin: Mapping[str, Any] | None = None,
     progress: Callable[[str], None] = lambda line: None,
+    keep_file: bool = False,
 ) -> None:
     """Convert a GGUF file; `directory` is replaced if it exists, in one step, when the new one is whole.
 
     `origin` (where the file came from, its licence) is recorded in the directory beside the file's name and
-    SHA-256. Raises InputError for a file that cannot be read, OSError where the result cannot be written.
+    SHA-256; `keep_file` moves the file itself there (from the same file system). Raises InputError for a file
+    that cannot be read, OSError where the result cannot be written.
     """
     checkpoint = open_checkpoint(file)
     metadata = checkpoint.gguf_metadata
@@ -47,14 +45,10 @@ def convert_gguf(
         ids = {key: config[key] for key in ("bos_token_id", "eos_token_id") if config[key] is not None}
         write_json(model / "generation_config.json", ids)
         _write_tokenizer(metadata, model)
-        record = {
-            "format": FORMAT,
-            "gguf": file.name,
-            "gguf_sha256": sha256_of(file),
-            "licence": metadata.get("general.license"),
-            **(origin or {}),
-        }
-        write_json(model / RECORD, record)
+        more = {"licence": metadata.get("general.license"), **(origin or {})}
+        write_record(model, file.name, sha256_of(file), more)
+        if keep_file:
+            file.rename(model / file.name)
         publish(model, directory, scratch / "replaced")
 
 

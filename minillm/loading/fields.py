@@ -1,6 +1,4 @@
-"""Typed reading of a model's description: each value is taken once, checked, and what was never taken is
-found out.
-"""
+"""Typed reading of a model's description: each value is checked, and one that nobody took is found out."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -35,19 +35,14 @@ def fetch_from_hub(repo_id: str) -> Path:
         raise InputError(f"{repo_id!r} is neither a path nor a hub id of the form org/name") from None
     except errors.GatedRepoError:
         raise MissingError(
-            f"the hub model {repo_id} is gated: accept its licence there, and log in with `hf auth login`"
+            f"the hub model {repo_id} is gated: accept its licence online and log in with `hf auth login`"
         ) from None
     except errors.RepositoryNotFoundError:
         raise MissingError(
             f"there is no file or directory {repo_id}, and no hub model of this name (or it is private: "
             "log in with `hf auth login`)"
         ) from None
-    except (
-        errors.HfHubHTTPError,
-        errors.LocalEntryNotFoundError,
-        errors.OfflineModeIsEnabled,
-        OSError,
-    ) as error:
+    except Exception as error:  # besides its own errors the library lets through those of its HTTP client
         raise MissingError(
             f"could not fetch {repo_id} from the hub ({type(error).__name__}): check the network and try "
             "again, or give a local directory or .gguf file"

