@@ -3,12 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minillm.llm import LLM, Completion
-    from minillm.sampler import SamplingParams
+    from minillm.generation import Completion
+    from minillm.llm import LLM
+    from minillm.sampling_params import SamplingParams
 
 __all__ = ["LLM", "Completion", "SamplingParams"]
 
-_HOMES = {"LLM": "minillm.llm", "Completion": "minillm.llm", "SamplingParams": "minillm.sampler"}
+_HOMES = {
+    "LLM": "minillm.llm",
+    "Completion": "minillm.generation",
+    "SamplingParams": "minillm.sampling_params",
+}
 
 
 def __getattr__(name: str) -> Any:

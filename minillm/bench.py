@@ -87,9 +87,7 @@ def machine_is_busy() -> str | None:
     return f"other programs are using {load:.1f} cores" if load > 0.5 else None
 
 
-def take_turns(
-    engines: dict[str, Engine], prompt_tokens: int, new_tokens: int, runs: int
-) -> dict[str, list[Run]]:
+def take_turns(engines: dict[str, Engine], prompt_tokens: int, new_tokens: int, runs: int) -> dict[str, list[Run]]:
     """A B A B ...; the first round warms up and is not counted. Each run gets other prompt ids."""
     import torch
 
@@ -105,7 +103,7 @@ def take_turns(
 
 
 def minillm_engine(path: Path, device: "torch.device", dtype: "torch.dtype") -> Engine:
-    """This engine."""
+    """Our own engine."""
     from minillm.generation import Generation
     from minillm.llm import LLM
     from minillm.sampler import SamplingParams
@@ -133,7 +131,8 @@ def transformers_engine(path: Path, device: "torch.device", dtype: "torch.dtype"
 
     from minillm.device import clock
 
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+    model.to(device)
 
     class Times(StoppingCriteria):
         """Never stops; notes when each token was there."""

@@ -65,9 +65,7 @@ class ChatTemplate:
         try:
             return _environment().from_string(self.source)
         except (TemplateError, RecursionError) as error:
-            raise InputError(
-                f"the model's chat template is not valid Jinja: {error}; use raw text"
-            ) from error
+            raise InputError(f"the model's chat template is not valid Jinja: {error}; use raw text") from error
 
     @cached_property
     def _variables_read(self) -> frozenset[str]:
@@ -96,9 +94,7 @@ def check_messages(messages: Any) -> None:
         raise InputError("messages is empty; give at least one message")
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise InputError(
-                f"messages[{index}] is {message!r:.80}; a message is a mapping with 'role' and 'content'"
-            )
+            raise InputError(f"messages[{index}] is {message!r:.80}; a message is a mapping with 'role' and 'content'")
         for key in ("role", "content"):
             if key not in message and not (key == "content" and message.get("tool_calls")):
                 raise InputError(f"messages[{index}] has no {key!r}; a message has 'role' and 'content'")
@@ -124,9 +120,7 @@ def plain_data(value: Any, where: str) -> Any:
         return {plain_data(key, where): plain_data(item, where) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_data(item, where) for item in value]
-    raise InputError(
-        f"{where} holds a {type(value).__name__}; chat templates take text, numbers, lists and dicts"
-    )
+    raise InputError(f"{where} holds a {type(value).__name__}; chat templates take text, numbers, lists and dicts")
 
 
 def _as_templates_see_it(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,9 +161,7 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """JSON as models read it: Jinja's own filter would write "<" as an escape, for HTML's sake."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: Any) -> None:

@@ -5,9 +5,13 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from minillm.errors import InputError, MissingError
+from minillm.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from minillm.llm import LLM
 
 VERBS = {
     "generate": "answer or continue one prompt",
@@ -97,15 +101,13 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ignore-eos", action="store_true", help="go on past the end-of-sequence token")
 
 
-def sampling_params(args: argparse.Namespace, **more: object):
+def sampling_params(args: argparse.Namespace, logprobs: int | None = None) -> SamplingParams:
     """The SamplingParams that the flags of `add_sampling_flags` ask for."""
-    from minillm.sampler import SamplingParams
-
     given = {name: getattr(args, name) for name, _, _ in _SAMPLING_FLAGS if getattr(args, name) is not None}
-    return SamplingParams(**given, stop=tuple(args.stop or ()), ignore_eos=args.ignore_eos, **more)
+    return SamplingParams(**given, stop=tuple(args.stop or ()), ignore_eos=args.ignore_eos, logprobs=logprobs)
 
 
-def load_llm(args: argparse.Namespace):
+def load_llm(args: argparse.Namespace) -> "LLM":
     """The LLM that the flags of `add_model_flags` ask for."""
     from minillm.llm import LLM
     from minillm.loading import DEFAULT_MODEL

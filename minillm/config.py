@@ -64,9 +64,7 @@ class ModelConfig:
             raise InputError(f"head_dim must be even, for rotary embedding turns pairs; got {self.head_dim}")
 
     @classmethod
-    def from_hf(
-        cls, config: Mapping[str, Any], generation_config: Mapping[str, Any] | None = None
-    ) -> "ModelConfig":
+    def from_hf(cls, config: Mapping[str, Any], generation_config: Mapping[str, Any] | None = None) -> "ModelConfig":
         """Read a parsed `config.json`, and the end-of-sequence ids of `generation_config.json` with it.
 
         Raises InputError for a field that is missing, malformed, or asks for what this engine does not do.

@@ -15,7 +15,7 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """"auto" is CUDA where there is a usable GPU, else the CPU.
+    """The device that is named; for "auto", CUDA where there is a usable GPU, else the CPU.
 
     Raises InputError for a name that is no device, MissingError for a CUDA device that is not there.
     """
@@ -28,8 +28,8 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:
             raise MissingError(
-                f"device {device} was asked for, but this PyTorch sees no CUDA GPU: use --device cpu, or check the driver"
-                f" and that PyTorch is a CUDA build (this is {torch.__version__})"
+                f"device {device} was asked for, but this PyTorch ({torch.__version__}) sees no CUDA GPU:"
+                " use the device cpu, or check the driver and that PyTorch is a CUDA build"
             )
         if (picked.index or 0) >= found:
             raise MissingError(f"device {device} was asked for, but there are only {found} GPUs (cuda:0 ...)")
@@ -37,7 +37,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """"auto" is the dtype that the hardware is fast at: half the bytes only where it has instructions for them.
+    """The dtype that is named; for "auto", what the hardware is fast at: half the bytes only where it can multiply them.
 
     CUDA: bfloat16 from compute capability 8.0 (Ampere), float16 before. CPU: bfloat16 with AVX-512 BF16, AMX or
     Arm BF16, float32 otherwise, where bfloat16 would be converted number by number.

@@ -1,10 +1,10 @@
 """`python -m minillm.fetch [MODEL]`: put a model on disk, and print where it lies."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
-from minillm.errors import InputError, MissingError
+from minillm.cli import Parser, guarded
+from minillm.errors import InputError
 from minillm.loading.registry import (
     ALIASES,
     DEFAULT_MODEL,
@@ -14,18 +14,17 @@ from minillm.loading.registry import (
     weights_directory,
 )
 
+PROG = "minillm fetch"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Fetch a model; its path goes to stdout, everything else to stderr. Returns the exit code."""
     args = _parser().parse_args(argv)
-    try:
-        print(_fetch(args.model, args.force))
-    except (InputError, MissingError) as error:
-        _tell(f"error: {error}")
-        return 2
-    except KeyboardInterrupt:
-        _tell("interrupted: nothing was kept")
-        return 130
+    return guarded(lambda: _print_path(args.model, args.force), PROG)
+
+
+def _print_path(model: str, force: bool) -> int:
+    print(_fetch(model, force))
     return 0
 
 
@@ -41,10 +40,8 @@ def _fetch(model: str, force: bool) -> str:
     return str(fetch_alias(source, weights, _tell, force))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="minillm fetch", description="Fetch a model and print where it lies."
-    )
+def _parser() -> Parser:
+    parser = Parser(prog=PROG, description="Fetch a model and print where it lies.")
     names = ", ".join(ALIASES)
     parser.add_argument(
         "model",

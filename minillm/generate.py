@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog=PROG, description="Answer a prompt, or continue it with --raw, streaming the text as it comes.")
+    parser = Parser(
+        prog=PROG, description="Answer a prompt, or continue it with --raw, streaming the text as it comes."
+    )
     where = parser.add_argument_group("the prompt (default: stdin)")
     where.add_argument("--prompt", metavar="TEXT")
     where.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file; - is stdin")

@@ -41,7 +41,8 @@ class Metrics:
 class Completion:
     """What came out. `token_ids` holds every generated id, also those that the text leaves out (the
     end-of-sequence token, a matched stop string). finish_reason: "stop", "length", or "abort" for a request that
-    was stopped from outside before its end."""
+    was stopped from outside before its end.
+    """
 
     text: str
     token_ids: tuple[int, ...]

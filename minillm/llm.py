@@ -40,9 +40,11 @@ class LLM:
         self.config = self.model.config
 
     @overload
-    def generate(self, prompt: str, params: SamplingParams | None = None) -> Completion: ...
+    def generate(self, prompt: str, params: SamplingParams | None = ...) -> Completion: ...
     @overload
-    def generate(self, prompt: Sequence[str], params: SamplingParams | None = None) -> list[Completion]: ...
+    def generate(
+        self, prompt: list[str] | tuple[str, ...], params: SamplingParams | None = None
+    ) -> list[Completion]: ...
     def generate(self, prompt: Any, params: SamplingParams | None = None) -> Completion | list[Completion]:
         """Continue one prompt, or each of several, one after the other. Every prompt is checked before any is run."""
         if isinstance(prompt, list | tuple):
@@ -79,10 +81,8 @@ class LLM:
         """
         started = clock(self.model.device)
         params = params or SamplingParams()
-        if isinstance(prompt, str):
-            ids = self.tokenizer.encode(prompt)
-        else:
-            ids = self.tokenizer.encode_chat(prompt)
+        encode = self.tokenizer.encode if isinstance(prompt, str) else self.tokenizer.encode_chat
+        ids = encode(prompt)
         tokenize_s = clock(self.model.device) - started
         self._check_prompt(ids)
         params.check_against_vocabulary(self.config.vocab_size)

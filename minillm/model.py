@@ -9,6 +9,8 @@ Source: LLaMA (Touvron et al. 2023), grouped-query attention from Ainslie et al.
 `LlamaForCausalLM` of transformers on random configs and on real weights.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -52,11 +54,12 @@ class Attention(nn.Module):
         super().__init__()
         self.layer = layer
         self.head_dim = config.head_dim
-        self.q_size = config.num_attention_heads * config.head_dim
-        self.kv_size = config.num_key_value_heads * config.head_dim
+        q_size = config.num_attention_heads * config.head_dim
+        kv_size = config.num_key_value_heads * config.head_dim
+        self.sizes = [q_size, kv_size, kv_size]
         bias = config.attention_bias
-        self.qkv_proj = Linear(config.hidden_size, self.q_size + 2 * self.kv_size, bias=bias)
-        self.o_proj = Linear(self.q_size, config.hidden_size, bias=bias)
+        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=bias)
+        self.o_proj = Linear(q_size, config.hidden_size, bias=bias)
 
     def forward(
         self,
@@ -65,16 +68,14 @@ class Attention(nn.Module):
         sin: Float[Tensor, "batch 1 q_len half_dim"],
         cache: Cache,
     ) -> Float[Tensor, "batch q_len hidden"]:
-        q, k, v = self.qkv_proj(x).split([self.q_size, self.kv_size, self.kv_size], dim=-1)
+        q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)  # [B, T, heads * D] each
         q = apply_rope(self._split_heads(q), cos, sin)  # [B, H, T, D]
         k = apply_rope(self._split_heads(k), cos, sin)  # [B, Hkv, T, D]
         v = self._split_heads(v)  # [B, Hkv, T, D]
         mixed = cache.attend(self.layer, q, k, v)  # [B, H, T, D]
         return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, E]
 
-    def _split_heads(
-        self, x: Float[Tensor, "batch q_len width"]
-    ) -> Float[Tensor, "batch heads q_len head_dim"]:
+    def _split_heads(self, x: Float[Tensor, "batch q_len width"]) -> Float[Tensor, "batch heads q_len head_dim"]:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, heads, T, D]
 
 
@@ -155,9 +156,7 @@ class Llama(nn.Module):
         """Bytes of all weights, tied ones counted once."""
         return sum(parameter.nbytes for parameter in self.parameters())
 
-    def forward(
-        self, ids: Int[Tensor, "batch q_len"], cache: Cache
-    ) -> Float[Tensor, "batch q_len hidden"]:
+    def forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""
         x = self.embed_tokens(ids)  # [B, T, E]
         cos, sin = rope_tables(cache.positions(ids.shape[1]), self.inv_freq)  # [B, 1, T, D/2]
@@ -180,29 +179,28 @@ class Llama(nn.Module):
         if not self.config.tie_word_embeddings:
             slots["lm_head.weight"] = self.lm_head.weight
         for index, layer in enumerate(self.layers):
-            for name, tensor in _layer_slots(layer).items():
-                slots[f"model.layers.{index}.{name}"] = tensor
-        return {name: tensor.data for name, tensor in slots.items()}
+            assert isinstance(layer, DecoderLayer)
+            slots |= {f"model.layers.{index}.{name}": slot for name, slot in _layer_slots(layer).items()}
+        return {name: slot.data for name, slot in slots.items()}
 
 
-def _layer_slots(layer: nn.Module) -> dict[str, Tensor]:
+def _layer_slots(layer: DecoderLayer) -> dict[str, Tensor]:
     """The slots of one decoder layer, by their names inside the layer."""
     attn, mlp = layer.self_attn, layer.mlp
-    slots = {
+    return {
         "input_layernorm.weight": layer.input_layernorm.weight,
         "post_attention_layernorm.weight": layer.post_attention_layernorm.weight,
+        **_row_slots(attn.qkv_proj, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", sizes=attn.sizes),
+        **_row_slots(attn.o_proj, "self_attn.o_proj"),
+        **_row_slots(mlp.gate_up_proj, "mlp.gate_proj", "mlp.up_proj", sizes=[mlp.down_proj.in_features] * 2),
+        **_row_slots(mlp.down_proj, "mlp.down_proj"),
     }
-    parts = {
-        "weight": lambda linear: linear.weight,
-        "bias": lambda linear: linear.bias,
-    }
-    for kind, get in parts.items():
-        if get(attn.qkv_proj) is not None:
-            q, k, v = get(attn.qkv_proj).split([attn.q_size, attn.kv_size, attn.kv_size])
-            slots |= {f"self_attn.{name}_proj.{kind}": view for name, view in zip("qkv", (q, k, v), strict=True)}
-            slots[f"self_attn.o_proj.{kind}"] = get(attn.o_proj)
-        if get(mlp.gate_up_proj) is not None:
-            gate, up = get(mlp.gate_up_proj).chunk(2)
-            slots |= {f"mlp.gate_proj.{kind}": gate, f"mlp.up_proj.{kind}": up}
-            slots[f"mlp.down_proj.{kind}"] = get(mlp.down_proj)
+
+
+def _row_slots(linear: Linear, *names: str, sizes: Sequence[int] | None = None) -> dict[str, Tensor]:
+    """The rows of a projection (and the entries of its bias, if it has one), shared out among `names`."""
+    sizes = list(sizes or [linear.out_features])
+    slots: dict[str, Tensor] = {}
+    for kind, tensor in linear.named_parameters():  # "weight", and "bias" if there is one
+        slots |= {f"{name}.{kind}": rows for name, rows in zip(names, tensor.split(sizes), strict=True)}
     return slots

@@ -29,9 +29,7 @@ def prefill(
     if chunk_size is not None and chunk_size < 1:
         raise InputError(f"chunk_size must be at least 1, not {chunk_size}")
     if cache.length + num_tokens > cache.max_seq_len:
-        raise InputError(
-            f"{num_tokens} tokens behind {cache.length} do not fit into a context of {cache.max_seq_len}"
-        )
+        raise InputError(f"{num_tokens} tokens behind {cache.length} do not fit into a context of {cache.max_seq_len}")
     chunks = tokens.split(chunk_size or num_tokens, dim=1)  # each [B, <= chunk_size]
     hidden = model(chunks[0], cache)  # [B, n, E]
     cache.advance(chunks[0].shape[1])

@@ -223,9 +223,7 @@ def inverse_cdf(probs: Float[Tensor, " vocab"], u: float) -> int:
     return int(_inverse_cdf(probs[None], uniforms))
 
 
-def _inverse_cdf(
-    probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"]
-) -> Int[Tensor, " batch"]:
+def _inverse_cdf(probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     # In float64: near 1, float32 advances in steps of 6e-8, and a token less likely than that would be lost.
     cdf = probs.cumsum(-1, dtype=torch.float64)  # [B, V]
     # The whole sum is only nearly 1. As a fraction of it, no u below 1 points past the last possible token.
@@ -304,9 +302,7 @@ def _check_numbers(row: int, logprob: float, processed_logit: float) -> None:
         )
 
 
-def _top_logprobs(
-    logprobs: Float[Tensor, " vocab"], count: int | None
-) -> tuple[tuple[int, float], ...] | None:
+def _top_logprobs(logprobs: Float[Tensor, " vocab"], count: int | None) -> tuple[tuple[int, float], ...] | None:
     """The `count` likeliest (token id, log-probability) pairs, likeliest first, equal ones by id."""
     if not count:
         return None if count is None else ()

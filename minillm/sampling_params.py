@@ -71,13 +71,9 @@ class SamplingParams:
             "top_k": _integer("top_k", self.top_k, 0),
             "top_p": _number("top_p", self.top_p, 0.0, 1.0, low_allowed=False),
             "min_p": _number("min_p", self.min_p, 0.0, 1.0),
-            "repetition_penalty": _number(
-                "repetition_penalty", self.repetition_penalty, 0.0, low_allowed=False
-            ),
+            "repetition_penalty": _number("repetition_penalty", self.repetition_penalty, 0.0, low_allowed=False),
             "presence_penalty": _number("presence_penalty", self.presence_penalty, -MAX_PENALTY, MAX_PENALTY),
-            "frequency_penalty": _number(
-                "frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY
-            ),
+            "frequency_penalty": _number("frequency_penalty", self.frequency_penalty, -MAX_PENALTY, MAX_PENALTY),
             "logit_bias": _logit_bias(self.logit_bias),
             "seed": _optional_integer("seed", self.seed, -(2**63), 2**63 - 1),
             "stop": _stop_strings(self.stop),
@@ -101,9 +97,7 @@ class SamplingParams:
                     f"{field} names token {highest}, but this model's tokens go from 0 to {vocab_size - 1}."
                 )
         if self.logprobs is not None and self.logprobs > vocab_size:
-            raise _refusal(
-                "logprobs", self.logprobs, f"at most {vocab_size}, the size of this model's vocabulary"
-            )
+            raise _refusal("logprobs", self.logprobs, f"at most {vocab_size}, the size of this model's vocabulary")
 
 
 class FrozenBias(Mapping[int, float]):

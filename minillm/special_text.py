@@ -41,9 +41,7 @@ class SpecialTextMarker:
     """
 
     def __init__(self, special_texts: Iterable[str]) -> None:
-        texts = sorted(
-            special_texts, key=len, reverse=True
-        )  # at each place the longest is the one that is meant
+        texts = sorted(special_texts, key=len, reverse=True)  # at each place the longest is the one that is meant
         self.whole = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
         beginnings = {text[:length] for text in texts for length in range(1, len(text))}
         longest_first = sorted(beginnings, key=len, reverse=True)

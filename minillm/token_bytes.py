@@ -80,9 +80,7 @@ def codec_for(decoder: Any) -> TokenCodec:
         InputError: for a kind of decoder that is neither of the two, by its name.
     """
     if decoder is None:
-        raise InputError(
-            "the tokenizer states no decoder; minillm reads the kinds ByteLevel and ByteFallback"
-        )
+        raise InputError("the tokenizer states no decoder; minillm reads the kinds ByteLevel and ByteFallback")
     steps = list(_flatten(json.loads(decoder.__getstate__())))
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:

@@ -65,9 +65,7 @@ class Tokenizer:
         self._make_special(self.special_tokens.values())
         self._added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in self._added.items() if token.special)
-        self.vocab_size = max(
-            [backend.get_vocab_size(with_added_tokens=False), *(i + 1 for i in self._added)]
-        )
+        self.vocab_size = max([backend.get_vocab_size(with_added_tokens=False), *(i + 1 for i in self._added)])
         self.bos_token_id = self._named_id("bos_token")
         self.eos_token_id = self._named_id("eos_token")
         self._marker = SpecialTextMarker(self._added[token_id].content for token_id in self.special_ids)
@@ -148,9 +146,7 @@ class Tokenizer:
         self._check_spellable(text)
         return self._backend_for(text).encode(text, add_special_tokens=add_special_tokens).ids
 
-    def encode_chat(
-        self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any
-    ) -> list[int]:
+    def encode_chat(self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any) -> list[int]:
         """Render a conversation (see `render_chat`) and return its ids.
 
         Equal to `transformers`' apply_chat_template, except that special tokens in any of the caller's
@@ -196,9 +192,7 @@ class Tokenizer:
             InputError: an id is outside the vocabulary, or not an integer.
         """
         data = b"".join(
-            self.id_to_bytes(token_id)
-            for token_id in ids
-            if not (skip_special_tokens and token_id in self.special_ids)
+            self.id_to_bytes(token_id) for token_id in ids if not (skip_special_tokens and token_id in self.special_ids)
         )
         return data[count_leading_spaces(data, self.leading_spaces_dropped) :].decode(errors="replace")
 
@@ -257,13 +251,9 @@ class Tokenizer:
 
     def _make_special(self, tokens: Iterable[str]) -> None:
         """Mark tokens of the vocabulary as special, where tokenizer.json had them as ordinary."""
-        special = {
-            token.content for token in self._backend.get_added_tokens_decoder().values() if token.special
-        }
+        special = {token.content for token in self._backend.get_added_tokens_decoder().values() if token.special}
         known = [token for token in tokens if self._backend.token_to_id(token) is not None]
-        missing = [
-            AddedToken(token, special=True, normalized=False) for token in known if token not in special
-        ]
+        missing = [AddedToken(token, special=True, normalized=False) for token in known if token not in special]
         if missing:
             self._backend.add_special_tokens(missing)
 
@@ -274,8 +264,7 @@ class Tokenizer:
         token_id = self._backend.token_to_id(token)
         if token_id is None:
             raise InputError(
-                f"{name} is {token!r}, which is not in the tokenizer's vocabulary; "
-                "correct tokenizer_config.json"
+                f"{name} is {token!r}, which is not in the tokenizer's vocabulary; correct tokenizer_config.json"
             )
         return token_id
 
@@ -328,8 +317,7 @@ class Tokenizer:
             return
         lost = next(c for c in text if any(byte in self._unspellable_bytes for byte in c.encode()))
         raise InputError(
-            f"the text holds {lost!r} (U+{ord(lost):04X}), for which the model's vocabulary has no token; "
-            "leave it out"
+            f"the text holds {lost!r} (U+{ord(lost):04X}), for which the model's vocabulary has no token; leave it out"
         )
 
     def _checked_chat(self, messages: Any, variables: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -346,9 +334,7 @@ class Tokenizer:
         )
 
     def _template_for(self, variables: Mapping[str, Any]) -> ChatTemplate:
-        name = (
-            "tool_use" if variables.get("tools") is not None and "tool_use" in self._templates else "default"
-        )
+        name = "tool_use" if variables.get("tools") is not None and "tool_use" in self._templates else "default"
         template = self._templates.get(name)
         if template is None:
             raise InputError("the model has no chat template; use it raw: generate instead of chat, or --raw")

@@ -46,9 +46,7 @@ def special_tokens_in(settings: Mapping[str, Any], path: Path) -> dict[str, str]
         if text is None:
             continue
         if not isinstance(text, str):
-            raise InputError(
-                f"{name} in {path / 'tokenizer_config.json'} is {value!r}; it must be a token's text"
-            )
+            raise InputError(f"{name} in {path / 'tokenizer_config.json'} is {value!r}; it must be a token's text")
         named[name] = text
     return named
 
@@ -71,8 +69,7 @@ def chat_templates_in(settings: Mapping[str, Any], path: Path) -> dict[str, str]
         return {str(entry["name"]): str(entry["template"]) for entry in stated}
     except (TypeError, KeyError) as error:
         raise InputError(
-            f"chat_template in {path / 'tokenizer_config.json'} must be text, "
-            "or a list of names and templates"
+            f"chat_template in {path / 'tokenizer_config.json'} must be text, or a list of names and templates"
         ) from error
 
 

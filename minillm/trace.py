@@ -66,7 +66,11 @@ def journey(generation: Generation) -> list[JourneyStep]:
     shown = sum(1 for piece in generation.pieces if piece.text)
     rows.append(
         JourneyStep(
-            "detokenize", f"{len(steps)} ids", f"{len(text)} characters in {shown} pieces", generation.detokenize_s, ""
+            "detokenize",
+            f"{len(steps)} ids",
+            f"{len(text)} characters in {shown} pieces",
+            generation.detokenize_s,
+            "",
         )
     )
     return rows
@@ -117,7 +121,14 @@ def _token_table(generation: Generation) -> Table:
         text = repr(generation.tokenizer.decode([step.token_id], skip_special_tokens=False))
         forward = human_seconds(step.forward_s) if number > 1 else "(prefill)"
         end = f"  <- {step.finish_reason}" if step.finish_reason else ""
-        cells = (str(number), str(step.token_id), text + end, _probability(step.logprob), forward, human_seconds(at_s))
+        cells = (
+            str(number),
+            str(step.token_id),
+            text + end,
+            _probability(step.logprob),
+            forward,
+            human_seconds(at_s),
+        )
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
@@ -130,9 +141,15 @@ def print_stats(generation: Generation, console: Console) -> None:
         ("prompt", f"{m.prompt_tokens} tokens{cached}"),
         ("completion", f"{m.completion_tokens} tokens"),
         ("TTFT", f"{human_seconds(m.ttft_s)}  (time to first token)"),
-        ("TPOT", f"{human_seconds(m.tpot_s)}  (time per output token)" if m.tpot_s else "needs a second token"),
+        (
+            "TPOT",
+            f"{human_seconds(m.tpot_s)}  (time per output token)" if m.tpot_s else "needs a second token",
+        ),
         ("prefill", f"{m.prefill_tokens_per_s:,.0f} tokens/s"),
-        ("decode", f"{m.decode_tokens_per_s:,.1f} tokens/s" if m.decode_tokens_per_s else "needs a second token"),
+        (
+            "decode",
+            f"{m.decode_tokens_per_s:,.1f} tokens/s" if m.decode_tokens_per_s else "needs a second token",
+        ),
         ("KV cache", f"{m.kv_bytes:,} bytes held" if m.kv_bytes else "none: every token was computed again"),
     ]
     for name, value in lines:

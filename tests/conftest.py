@@ -24,3 +24,19 @@ def llm(model_dir):
     from minillm import LLM
 
     return LLM(model_dir, device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_dir):
+    """The real SmolLM2 tokenizer."""
+    from minillm.tokenizer import Tokenizer
+
+    return Tokenizer.from_directory(model_dir)
+
+
+@pytest.fixture(scope="session")
+def oracle_tokenizer(model_dir):
+    """What `transformers` makes of the same directory."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model_dir)

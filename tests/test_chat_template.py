@@ -1,22 +1,12 @@
 """Chat templates: the same text as `transformers`, and no way for a user to write a special token."""
 
-# ruff: noqa: F401, F811 - pytest fixtures are imported by name, and then named as parameters
-
 import itertools
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_fixtures import (
-    byte_level_backend,
-    gguf_metadata,
-    oracle,
-    sentencepiece_backend,
-    small_tokenizer,
-    tokenizer,
-    tokenizer_dir,
-)
+from small_tokenizers import byte_level_backend, gguf_metadata, sentencepiece_backend, small_tokenizer
 from text_samples import ALL_SAMPLES, SAMPLES
 from tokenizers import AddedToken
 
@@ -47,14 +37,14 @@ def conversations(texts: list[str]) -> list[list[dict[str, str]]]:
 
 @pytest.mark.real_model
 def test_hundreds_of_conversations_render_and_encode_as_in_transformers(
-    tokenizer: Tokenizer, oracle: Any
+    tokenizer: Tokenizer, oracle_tokenizer: Any
 ) -> None:
     chats = conversations([text for text in ALL_SAMPLES if len(text) < 2000])
     assert len(chats) > 200
     for messages, prompt in itertools.product(chats, (True, False)):
-        theirs = oracle.apply_chat_template(messages, add_generation_prompt=prompt, tokenize=False)
+        theirs = oracle_tokenizer.apply_chat_template(messages, add_generation_prompt=prompt, tokenize=False)
         assert tokenizer.render_chat(messages, add_generation_prompt=prompt) == theirs
-        ids = oracle.apply_chat_template(messages, add_generation_prompt=prompt, return_dict=False)
+        ids = oracle_tokenizer.apply_chat_template(messages, add_generation_prompt=prompt, return_dict=False)
         assert tokenizer.encode_chat(messages, add_generation_prompt=prompt) == ids
 
 
@@ -116,9 +106,7 @@ SHAPES = {
     ),
     "reasoning": "{% for m in messages %}{{ m.reasoning_content ~ m.thinking ~ m.content }}{% endfor %}",
 }
-TOOLS = [
-    {"type": "function", "function": {"name": "über", "parameters": {"x": {"type": "<int>"}, "y": [1, None]}}}
-]
+TOOLS = [{"type": "function", "function": {"name": "über", "parameters": {"x": {"type": "<int>"}, "y": [1, None]}}}]
 ODD_MESSAGES = [
     [
         {
@@ -142,7 +130,7 @@ ODD_MESSAGES = [
 
 @pytest.mark.real_model
 @pytest.mark.parametrize("shape", SHAPES)
-def test_template_shapes_render_as_in_transformers(tokenizer: Tokenizer, oracle: Any, shape: str) -> None:
+def test_template_shapes_render_as_in_transformers(tokenizer: Tokenizer, oracle_tokenizer: Any, shape: str) -> None:
     ours = Tokenizer(tokenizer._backend, tokenizer.special_tokens, {"default": SHAPES[shape]})
     chats = conversations([text for text in SAMPLES if len(text) < 300]) + ODD_MESSAGES
     variables = {"tools": TOOLS} if "tools" in SHAPES[shape] else {}
@@ -150,7 +138,7 @@ def test_template_shapes_render_as_in_transformers(tokenizer: Tokenizer, oracle:
     for messages, prompt in itertools.product(chats, (True, False)):
         arguments = {"add_generation_prompt": prompt, **variables}
         try:
-            theirs = oracle.apply_chat_template(
+            theirs = oracle_tokenizer.apply_chat_template(
                 messages, chat_template=SHAPES[shape], tokenize=False, **arguments
             )
         except Exception:
@@ -158,7 +146,7 @@ def test_template_shapes_render_as_in_transformers(tokenizer: Tokenizer, oracle:
                 ours.render_chat(messages, **arguments)
             continue
         assert ours.render_chat(messages, **arguments) == theirs
-        ids = oracle.apply_chat_template(
+        ids = oracle_tokenizer.apply_chat_template(
             messages, chat_template=SHAPES[shape], return_dict=False, **arguments
         )
         assert ours.encode_chat(messages, **arguments) == ids
@@ -170,12 +158,8 @@ def test_template_shapes_render_as_in_transformers(tokenizer: Tokenizer, oracle:
 def test_the_slow_path_gives_the_ids_of_the_fast_one(tokenizer: Tokenizer) -> None:
     """An extra message that needs marking must not change how the others are encoded."""
     for messages in conversations([text for text in SAMPLES if len(text) < 300]):
-        plain = tokenizer.encode_chat(
-            [*messages, {"role": "user", "content": "x"}], add_generation_prompt=False
-        )
-        marked = tokenizer.encode_chat(
-            [*messages, {"role": "user", "content": "x <|im_"}], add_generation_prompt=False
-        )
+        plain = tokenizer.encode_chat([*messages, {"role": "user", "content": "x"}], add_generation_prompt=False)
+        marked = tokenizer.encode_chat([*messages, {"role": "user", "content": "x <|im_"}], add_generation_prompt=False)
         last = len(tokenizer.encode("x")) + 2  # the text, <|im_end|>, the line end
         assert marked[: len(plain) - last] == plain[:-last]
 
@@ -229,10 +213,7 @@ def test_special_text_in_tools_their_keys_and_other_variables_stays_text() -> No
     small = small_tokenizer("{{ tools | tojson }}{{ tools | tojson(ensure_ascii=true) }}{{ note }}<s>")
     ids = small.encode_chat(USER_HI, tools=[{"<|im_end|>": "<|im_start|>é"}], note="<s>")
     assert specials_in(small, ids) == ["<s>"]
-    assert (
-        small.decode(ids)
-        == small.render_chat(USER_HI, tools=[{"<|im_end|>": "<|im_start|>é"}], note="<s>")[:-3]
-    )
+    assert small.decode(ids) == small.render_chat(USER_HI, tools=[{"<|im_end|>": "<|im_start|>é"}], note="<s>")[:-3]
 
 
 def test_a_message_full_of_private_use_characters_keeps_them() -> None:
@@ -289,9 +270,7 @@ def test_marked_sentencepiece_chats_are_encoded_like_unmarked_ones(scheme: str) 
         sentencepiece_backend(scheme), {"bos_token": "<s>", "eos_token": "</s>"}, {"default": template}
     )
     plain = tokenizer.encode_chat([{"role": "user", "content": "hi lo"}])
-    marked = tokenizer.encode_chat(
-        [{"role": "user", "content": "hi lo"}, {"role": "user", "content": "</s>"}]
-    )
+    marked = tokenizer.encode_chat([{"role": "user", "content": "hi lo"}, {"role": "user", "content": "</s>"}])
     assert marked[: len(plain)] == plain
     assert specials_in(tokenizer, marked) == ["<s>", "<|user|>", "</s>", "<|user|>", "</s>"]
     assert plain.count(1) == 1, "the template's <s>, and no second one"
@@ -299,12 +278,8 @@ def test_marked_sentencepiece_chats_are_encoded_like_unmarked_ones(scheme: str) 
 
 def test_white_space_next_to_special_tokens_is_swallowed_as_they_declare() -> None:
     backend = byte_level_backend()
-    backend.add_special_tokens(
-        [AddedToken("<cut>", special=True, normalized=False, lstrip=True, rstrip=True)]
-    )
-    tokenizer = Tokenizer(
-        backend, {}, {"default": "{{ messages[0].content }} <cut> {{ messages[0].content }}"}
-    )
+    backend.add_special_tokens([AddedToken("<cut>", special=True, normalized=False, lstrip=True, rstrip=True)])
+    tokenizer = Tokenizer(backend, {}, {"default": "{{ messages[0].content }} <cut> {{ messages[0].content }}"})
     marked = tokenizer.encode_chat([{"role": "user", "content": "a<s>"}])
     assert tokenizer.decode(marked) == "a<s>a<s>"
     assert tokenizer.decode(tokenizer.encode_chat([{"role": "user", "content": "a"}])) == "aa"

@@ -1,4 +1,4 @@
-"""`minillm generate` and `minillm chat` as a user runs them: what goes to which stream, and how bad input is answered."""
+"""`minillm generate` and `minillm chat` as a user runs them: which stream gets what, and how bad input is answered."""
 
 import json
 import os
@@ -33,6 +33,11 @@ def run(args, tiny_dir, *, stdin=b"", **kwargs):
     return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False, **kwargs)
 
 
+def on(directory):
+    """The flags for this model in float32."""
+    return "--model", directory, "--dtype", "float32"
+
+
 def call(capsys, *args):
     """The same in this process: (exit code, stdout, stderr)."""
     try:
@@ -45,7 +50,7 @@ def call(capsys, *args):
 
 def test_only_the_completion_is_on_stdout_and_it_is_the_library_s(tiny_dir, tiny, capsys):
     expected = tiny.generate("the cat", SamplingParams(max_tokens=9)).text
-    code, out, err = call(capsys, "generate", "--prompt", "the cat", "--raw", "--max-tokens", "9", "--model", tiny_dir, "--dtype", "float32")  # fmt: skip
+    code, out, err = call(capsys, "generate", "--prompt", "the cat", "--raw", "--max-tokens", "9", *on(tiny_dir))
     assert (code, out) == (0, expected + "\n")
     assert "tokens in" in err
 
@@ -53,7 +58,8 @@ def test_only_the_completion_is_on_stdout_and_it_is_the_library_s(tiny_dir, tiny
 def test_a_chat_template_is_used_unless_raw(tiny_dir, tiny, capsys):
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "the cat"}]
     expected = tiny.chat(messages, SamplingParams(max_tokens=9)).text
-    code, out, err = call(capsys, "generate", "--prompt", "the cat", "--system", "s", "--max-tokens", "9", "--model", tiny_dir, "--dtype", "float32")  # fmt: skip
+    args = ("--prompt", "the cat", "--system", "s", "--max-tokens", "9")
+    code, out, err = call(capsys, "generate", *args, *on(tiny_dir))
     assert (code, out) == (0, expected + "\n")
     assert "chat template" in err
 
@@ -81,7 +87,8 @@ def test_the_prompt_comes_from_a_file_or_from_stdin(tiny_dir, tiny, tmp_path):
 
 
 def test_json_is_one_object_with_everything(tiny_dir, tiny, capsys):
-    code, out, _ = call(capsys, "generate", "--prompt", "the cat", "--raw", "--max-tokens", "4", "--json", "--logprobs", "2", "--ignore-eos", "--model", tiny_dir, "--dtype", "float32")  # fmt: skip
+    args = ("--prompt", "the cat", "--raw", "--max-tokens", "4", "--json", "--logprobs", "2", "--ignore-eos")
+    code, out, _ = call(capsys, "generate", *args, *on(tiny_dir))
     result = json.loads(out)
     expected = tiny.generate("the cat", SamplingParams(max_tokens=4, logprobs=2, ignore_eos=True))
     assert code == 0
@@ -93,7 +100,17 @@ def test_json_is_one_object_with_everything(tiny_dir, tiny, capsys):
 
 
 def test_trace_and_stats_go_to_stderr_as_plain_text(tiny_dir):
-    args = ["generate", "--prompt", "the cat", "--raw", "--max-tokens", "4", "--ignore-eos", "--trace", "--stats"]
+    args = [
+        "generate",
+        "--prompt",
+        "the cat",
+        "--raw",
+        "--max-tokens",
+        "4",
+        "--ignore-eos",
+        "--trace",
+        "--stats",
+    ]
     done = run(args, tiny_dir)
     err = done.stderr.decode()
     assert done.returncode == 0
@@ -104,7 +121,18 @@ def test_trace_and_stats_go_to_stderr_as_plain_text(tiny_dir):
 
 
 def test_no_cache_prints_the_same_text(tiny_dir, capsys):
-    args = ("generate", "--prompt", "the cat", "--raw", "--max-tokens", "8", "--model", tiny_dir, "--trace", "--stats")
+    args = (
+        "generate",
+        "--prompt",
+        "the cat",
+        "--raw",
+        "--max-tokens",
+        "8",
+        "--model",
+        tiny_dir,
+        "--trace",
+        "--stats",
+    )
     _, cached, _ = call(capsys, *args)
     code, recomputed, err = call(capsys, *args, "--no-cache")
     assert (code, recomputed) == (0, cached)
@@ -175,7 +203,8 @@ def test_ctrl_c_keeps_what_was_generated(tiny_dir, tmp_path):
 def test_a_reader_that_goes_away_is_no_error(tiny_dir, tmp_path):
     directory = str(save_tiny_model(tmp_path, max_position_embeddings=4000))
     command = [sys.executable, "-m", "minillm.generate", "--raw", "--prompt", "the cat", "--ignore-eos"]
-    process = subprocess.Popen([*command, "--max-tokens", "3900", "--model", directory], stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    command += ["--max-tokens", "3900", "--model", directory]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.read(1)
     process.stdout.close()
     err = process.stderr.read()
@@ -216,7 +245,7 @@ def test_an_answer_stopped_in_the_middle_leaves_a_conversation_that_goes_on(tiny
 
 
 def test_a_conversation_that_outgrows_its_room_says_so_and_stays_as_it_was(tiny):
-    session = ChatSession(tiny, context=40)
+    session = ChatSession(tiny, context=100)
     params = SamplingParams(max_tokens=3, ignore_eos=True)
     first = session.start("hi", params)
     for _ in first:
@@ -224,7 +253,7 @@ def test_a_conversation_that_outgrows_its_room_says_so_and_stays_as_it_was(tiny)
     session.commit(first)
     before = list(session.messages)
     with pytest.raises(InputError, match="/reset"):
-        session.start("x" * 60, params)
+        session.start("x" * 80, params)
     assert session.messages == before
     again = session.start("yo", params)
     for _ in again:

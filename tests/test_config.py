@@ -85,9 +85,7 @@ def test_rope_scaling_is_read_in_its_old_and_new_form(form, key):
     "config",
     [
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17),
-        ModelConfig(
-            11, 30, 13, 14, 15, 5, 16, 17, tie_word_embeddings=True, eos_token_ids=(3, 5), bos_token_id=0
-        ),
+        ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, tie_word_embeddings=True, eos_token_ids=(3, 5), bos_token_id=0),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, rope_scaling=RopeScaling("linear", 2.0)),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 20000, rope_scaling=RopeScaling("llama3", 8.0, 1.5, 3.0, 64)),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, attention_bias=True, mlp_bias=True, eos_token_ids=(2,)),
@@ -196,9 +194,7 @@ def test_gguf_metadata_gives_the_same_config_as_config_json():
 
 def test_gguf_decimals_are_those_that_were_meant():
     # A float32 holds 9.999999747378752e-06 for 1e-5.
-    assert (
-        read_gguf(**{"llama__attention__layer_norm_rms_epsilon": 9.999999747378752e-06}).rms_norm_eps == 1e-5
-    )
+    assert read_gguf(**{"llama__attention__layer_norm_rms_epsilon": 9.999999747378752e-06}).rms_norm_eps == 1e-5
     assert read_gguf(llama__rope__freq_base=1e37).rope_theta == 1e37
 
 

@@ -2,8 +2,6 @@
 the end.
 """
 
-# ruff: noqa: F401, F811 - pytest fixtures are imported by name, and then named as parameters
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,12 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_fixtures import (
-    sentencepiece_backend,
-    small_tokenizer,
-    tokenizer,
-    tokenizer_dir,
-)
+from small_tokenizers import sentencepiece_backend, small_tokenizer
 from text_samples import ALL_SAMPLES, EMOJI
 
 from minillm.detokenizer import StopMatcher, StreamDecoder, detokenize

@@ -26,7 +26,9 @@ def test_where_the_processor_states_nothing_the_answer_is_no(tmp_path):
     assert not cpu_multiplies_bfloat16(tmp_path / "absent")
 
 
-@pytest.mark.parametrize(("capability", "dtype"), [((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("capability", "dtype"), [((7, 5), torch.float16), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16)]
+)
 def test_on_cuda_the_dtype_follows_the_compute_capability(monkeypatch, capability, dtype):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert pick_dtype("auto", torch.device("cuda")) == dtype

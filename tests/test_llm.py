@@ -102,7 +102,7 @@ def test_a_chat_is_its_rendered_template(tiny):
 
 
 def test_end_of_sequence_ids_are_united_from_every_file_that_states_them(tmp_path):
-    """bugs of this kind end a chat never: the id stands in generation_config.json alone, or as a list."""
+    """Bugs of this kind end a chat never: the id stands in generation_config.json alone, or as a list."""
     directory = save_tiny_model(tmp_path)
     (directory / "generation_config.json").write_text('{"eos_token_id": [7, 9]}', encoding="utf-8")
     llm = LLM(directory, device="cpu", dtype="float32")
@@ -150,7 +150,7 @@ def test_requests_that_run_side_by_side_do_not_touch_each_other(tiny):
     assert [stream.text for stream in streams] == alone
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int8", "", "Float32", torch.int32, 5])
+@pytest.mark.parametrize("dtype", ["float64", "int8", "", "Float32", torch.int32])
 def test_an_unknown_dtype_is_refused_by_name(tiny_dir, dtype):
     with pytest.raises(InputError, match="unknown dtype"):
         LLM(tiny_dir, dtype=dtype)

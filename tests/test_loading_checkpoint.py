@@ -39,15 +39,11 @@ def test_a_slot_may_be_a_view_into_a_fused_weight(tmp_path):
 
 
 def test_a_tensor_larger_than_a_piece_arrives_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "minillm.loading.checkpoint.PIECE_BYTES", 3000
-    )  # two rows of most tensors, and odd ends
+    monkeypatch.setattr("minillm.loading.checkpoint.PIECE_BYTES", 3000)  # two rows of most tensors, and odd ends
     slots = empty_slots(TENSORS)
     source = source_of(tmp_path)
     fill(slots, source)
-    assert len(list(source.pieces(SOME))) > 100, (
-        "the pieces were not made smaller, so this test shows nothing"
-    )
+    assert len(list(source.pieces(SOME))) > 100, "the pieces were not made smaller, so this test shows nothing"
     assert all(torch.equal(slot, TENSORS[name]) for name, slot in slots.items())
     assert torch.equal(read(source, SOME), TENSORS[SOME])
 
@@ -76,9 +72,7 @@ def test_missing_tensors_are_named_and_counted(tmp_path):
 
 
 def test_unexpected_tensors_are_named_and_counted(tmp_path):
-    message = refusal(
-        empty_slots(TENSORS), source_of(tmp_path, TENSORS | {"model.extra.weight": torch.ones(1)})
-    )
+    message = refusal(empty_slots(TENSORS), source_of(tmp_path, TENSORS | {"model.extra.weight": torch.ones(1)}))
     assert "has, beyond what the model wants, 1 tensor: model.extra.weight" in message
 
 

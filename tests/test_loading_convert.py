@@ -40,9 +40,7 @@ def test_the_converted_directory_is_the_same_model_to_this_package(tmp_path, ggu
     assert all(torch.equal(slot, TENSORS[name]) for name, slot in slots.items())
 
 
-@pytest.mark.parametrize(
-    "kind", [{"tied": True}, {"tied": False, "biases": True}], ids=["tied", "untied, biases"]
-)
+@pytest.mark.parametrize("kind", [{"tied": True}, {"tied": False, "biases": True}], ids=["tied", "untied, biases"])
 def test_transformers_loads_the_converted_directory_as_it_is(tmp_path, kind):
     tensors = hf_tensors(**kind)
     convert_gguf(write_gguf(tmp_path / "model.gguf", tensors), tmp_path / "model")
@@ -118,9 +116,7 @@ def _convert(gguf_file: Path, directory: Path) -> None:
 
 def test_processes_that_convert_at_once_all_succeed(tmp_path, gguf_file):
     context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_convert, args=(gguf_file, tmp_path / "out" / "model")) for _ in range(3)
-    ]
+    processes = [context.Process(target=_convert, args=(gguf_file, tmp_path / "out" / "model")) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:

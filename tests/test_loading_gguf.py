@@ -122,9 +122,7 @@ def test_llama3_factors_in_a_file_become_rope_scaling_and_are_no_weight(tmp_path
 
 
 def test_a_type_that_is_not_supported_is_refused_by_name(tmp_path):
-    assert "of type Q5_0, which is not supported" in refused(
-        write_gguf(tmp_path / "model.gguf", TENSORS, QType.Q5_0)
-    )
+    assert "of type Q5_0, which is not supported" in refused(write_gguf(tmp_path / "model.gguf", TENSORS, QType.Q5_0))
 
 
 def test_another_architecture_is_refused_by_name(tmp_path):

@@ -51,9 +51,7 @@ class Hub(BaseHTTPRequestHandler):
             siblings = [{"rfilename": name} for name in FILES]
             self._send_json({"id": "org/tiny", "sha": COMMIT, "siblings": siblings})
         elif self.path.startswith("/api/models/org/tiny/tree/"):
-            self._send_json(
-                [{"type": "file", "path": n, "size": len(c), "oid": _etag(c)} for n, c in FILES.items()]
-            )
+            self._send_json([{"type": "file", "path": n, "size": len(c), "oid": _etag(c)} for n, c in FILES.items()])
         elif self.path.startswith(f"/org/tiny/resolve/{COMMIT}/"):
             content = FILES[self.path.removeprefix(f"/org/tiny/resolve/{COMMIT}/")]
             self._send(200, content, {"ETag": f'"{_etag(content)}"', "X-Repo-Commit": COMMIT})

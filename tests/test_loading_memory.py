@@ -41,9 +41,7 @@ print((peak_bytes() - before) / sum(slot.nbytes for slot in slots.values()))
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    return write_shards(
-        tmp_path_factory.mktemp("large"), {name: torch.ones(shape) for name, shape in SHAPES.items()}
-    )
+    return write_shards(tmp_path_factory.mktemp("large"), {name: torch.ones(shape) for name, shape in SHAPES.items()})
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")

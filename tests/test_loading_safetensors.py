@@ -74,9 +74,7 @@ def test_a_tensor_that_its_shard_does_not_hold_is_named(shards):
     assert f"puts the tensor model.ghost.weight in {FIRST}, which does not hold it" in refused(shards)
 
 
-@pytest.mark.parametrize(
-    "name", ["../x.safetensors", "/etc/x.safetensors", "a\\x", "C:x", "..", "", "a\0b", 3, None]
-)
+@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/x.safetensors", "a\\x", "C:x", "..", "", "a\0b", 3, None])
 def test_a_shard_name_that_leads_out_of_the_directory_is_refused(shards, name):
     write_index(shards, weight_map_of(shards) | {"model.ghost.weight": name})
     assert "not the plain name of a file beside it" in refused(shards)
@@ -133,9 +131,7 @@ def test_a_garbage_header_gets_one_sentence(tmp_path, header):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(position=st.integers(0, 3000), value=st.integers(0, 255))
-def test_no_byte_turned_in_a_header_causes_anything_but_a_refusal_or_a_readable_file(
-    tmp_path, position, value
-):
+def test_no_byte_turned_in_a_header_causes_anything_but_a_refusal_or_a_readable_file(tmp_path, position, value):
     write_directory(tmp_path, {"a.weight": torch.ones(4, 4), "b.weight": torch.ones(8)})
     content = bytearray((tmp_path / "model.safetensors").read_bytes())
     content[position % len(content)] = value

@@ -188,7 +188,7 @@ def test_truncating_to_more_than_is_held_or_less_than_nothing_is_refused(length)
 @pytest.mark.parametrize("ids", [[], [-1], [107], [3, 4, 5000]])
 def test_ids_that_are_no_tokens_are_refused(ids):
     model = random_model()
-    with pytest.raises(InputError, match="empty|outside the vocabulary"):
+    with pytest.raises(InputError, match=r"empty|outside the vocabulary"):
         prefill(model, ids, KVCache(model.config, 10))
 
 
@@ -271,6 +271,6 @@ def test_a_matrix_vector_product_is_the_same_however_it_is_cut():
 
 
 def test_wrong_shapes_are_caught_while_the_tests_run():
-    """The shape annotations are checked by the import hook; were it off, every shape in the source would be mere prose."""
+    """The import hook checks the shape annotations; were it off, every shape in the source would be mere prose."""
     with pytest.raises(TypeCheckError):
         causal_attention(torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 4, 8))

@@ -1,4 +1,4 @@
-"""SmolLM2-135M against transformers on the same converted weights, and the engine's invariants on a model that means something."""
+"""SmolLM2-135M against transformers on the same converted weights, and the engine's invariants on real text."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ PROMPTS = {
 
 
 @pytest.fixture(scope="module")
-def oracle(model_dir):
+def oracle_model(model_dir):
     return AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
 
 
@@ -47,21 +47,21 @@ def prompt_ids(llm, kind):
     return llm.tokenizer.encode(PROMPTS[kind])
 
 
-def test_logits_over_200_tokens_are_those_of_transformers(llm, oracle):
+def test_logits_over_200_tokens_are_those_of_transformers(llm, oracle_model):
     ids = torch.tensor([llm.tokenizer.encode(TEXT)[:200]])
     assert ids.shape == (1, 200)
     with torch.inference_mode():
-        expected = oracle(ids).logits[0]
+        expected = oracle_model(ids).logits[0]
         ours = llm.model.logits(llm.model(ids, KVCache(llm.config, 200)))[0]
     worst = (ours - expected).abs().max().item()
     assert worst < LOGIT_BOUND, f"logits differ by up to {worst}"
 
 
 @pytest.mark.parametrize("kind", PROMPTS)
-def test_greedy_tokens_are_those_of_transformers_wherever_the_best_two_are_apart(llm, oracle, kind):
+def test_greedy_tokens_are_those_of_transformers_wherever_the_best_two_are_apart(llm, oracle_model, kind):
     ids = prompt_ids(llm, kind)
     with torch.inference_mode():
-        theirs = oracle.generate(
+        theirs = oracle_model.generate(
             torch.tensor([ids]),
             attention_mask=torch.ones(1, len(ids), dtype=torch.long),
             do_sample=False,
@@ -129,7 +129,9 @@ def test_without_a_cache_the_same_text(llm):
     assert text == llm.generate("The three primary colours are", params).text
 
 
-@pytest.mark.parametrize("prompt", ["Write flags: 🇩🇪🇯🇵🇧🇷 and families: 👨‍👩‍👧‍👦", "今天天气很好,我们", "naïve café — “quotes”"])
+@pytest.mark.parametrize(
+    "prompt", ["Write flags: 🇩🇪🇯🇵🇧🇷 and families: 👨‍👩‍👧‍👦", "今天天气很好,我们", "naïve café — “quotes”"]
+)
 def test_the_stream_is_the_decoded_text(llm, prompt):
     params = SamplingParams(max_tokens=40, temperature=1.5, seed=11)
     completion = llm.generate(prompt, params)

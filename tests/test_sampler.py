@@ -43,18 +43,14 @@ def kept(logits: torch.Tensor) -> list[int]:
 
 def test_logit_bias_adds_to_the_named_tokens_alone():
     logits = torch.tensor([1.0, 2.0, 3.0])
-    torch.testing.assert_close(
-        sampler.apply_logit_bias(logits, {2: -100.0, 0: 0.5}), torch.tensor([1.5, 2.0, -97.0])
-    )
+    torch.testing.assert_close(sampler.apply_logit_bias(logits, {2: -100.0, 0: 0.5}), torch.tensor([1.5, 2.0, -97.0]))
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.3, 7.0])
 def test_repetition_penalty_equals_transformers(penalty):
     logits, token_ids = random_logits(1), [5, 9, 5, 0, VOCAB - 1, 9, 123]
     theirs = by_transformers(RepetitionPenaltyLogitsProcessor(penalty), logits, token_ids)
-    torch.testing.assert_close(
-        sampler.apply_repetition_penalty(logits, token_ids, penalty), theirs, rtol=0, atol=0
-    )
+    torch.testing.assert_close(sampler.apply_repetition_penalty(logits, token_ids, penalty), theirs, rtol=0, atol=0)
 
 
 def test_presence_and_frequency_penalty_follow_the_formula_of_the_openai_api():
@@ -98,9 +94,7 @@ def test_a_very_small_temperature_is_nearly_greedy_and_never_nan(temperature):
     # Plain division overflows to inf - inf in the softmax, or is 0 / 0 where float32 rounds the divisor to 0
     logits = random_logits(3) * 100
     probs = sampler.apply_temperature(logits, temperature).softmax(0)
-    assert kept(probs.log()) == [int(logits.argmax())], (
-        "all of the probability belongs to the likeliest token"
-    )
+    assert kept(probs.log()) == [int(logits.argmax())], "all of the probability belongs to the likeliest token"
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 50, VOCAB - 1, VOCAB, VOCAB + 1])
@@ -273,9 +267,7 @@ def test_sampling_leaves_the_callers_logits_alone():
     logits = torch.stack([random_logits(8), random_logits(9)])
     before = logits.clone()
     params = SamplingParams(temperature=0.5, top_k=3, top_p=0.5, repetition_penalty=2.0, logit_bias={0: 9.0})
-    sample(
-        logits, [params, SamplingParams()], [SamplerState(params, [1]), SamplerState(SamplingParams(), [1])]
-    )
+    sample(logits, [params, SamplingParams()], [SamplerState(params, [1]), SamplerState(SamplingParams(), [1])])
     assert torch.equal(logits, before)
 
 
@@ -301,9 +293,7 @@ ODD_PARAMS = [
     SamplingParams(temperature=1.0, top_k=2, seed=1),
     SamplingParams(temperature=1.0, top_p=0.3, seed=1),
     SamplingParams(temperature=1e6, min_p=1.0, seed=1),
-    SamplingParams(
-        temperature=1.0, top_p=0.3, min_p=0.1, top_k=1, repetition_penalty=1.3, logprobs=1, seed=1
-    ),
+    SamplingParams(temperature=1.0, top_p=0.3, min_p=0.1, top_k=1, repetition_penalty=1.3, logprobs=1, seed=1),
 ]
 
 
@@ -321,18 +311,14 @@ def test_odd_rows_still_give_a_possible_token(row, params):
 ALMOST_ONE = 1.0 - 2.0**-53  # the largest number that a generator returns
 
 
-@pytest.mark.parametrize(
-    ("u", "token_id"), [(0.0, 1), (0.2499, 1), (0.25, 3), (0.7499, 3), (0.75, 4), (ALMOST_ONE, 4)]
-)
+@pytest.mark.parametrize(("u", "token_id"), [(0.0, 1), (0.2499, 1), (0.25, 3), (0.7499, 3), (0.75, 4), (ALMOST_ONE, 4)])
 def test_each_token_owns_the_half_open_interval_of_its_probability(u, token_id):
     assert inverse_cdf(torch.tensor([0.0, 0.25, 0.0, 0.5, 0.25, 0.0]), u) == token_id
 
 
 @given(
     weights=st.lists(st.integers(0, 64), min_size=1, max_size=40).filter(any),
-    u=st.one_of(
-        st.floats(0, 1, exclude_max=True), st.just(ALMOST_ONE), st.integers(0, 255).map(lambda n: n / 256)
-    ),
+    u=st.one_of(st.floats(0, 1, exclude_max=True), st.just(ALMOST_ONE), st.integers(0, 255).map(lambda n: n / 256)),
 )
 def test_the_draw_is_exact_where_the_arithmetic_can_be(weights, u):
     weights = [*weights, 2**12 - sum(weights)]  # multiples of 2**-12: every sum is exact in float64
@@ -414,9 +400,7 @@ MIXED = [
     SamplingParams(temperature=1.0, seed=1),
     SamplingParams(repetition_penalty=1.5, logprobs=3),
     SamplingParams(temperature=0.7, top_p=0.9, seed=2, logprobs=0),
-    SamplingParams(
-        temperature=1.5, top_k=20, min_p=0.01, seed=3, presence_penalty=1.0, frequency_penalty=0.5
-    ),
+    SamplingParams(temperature=1.5, top_k=20, min_p=0.01, seed=3, presence_penalty=1.0, frequency_penalty=0.5),
     SamplingParams(logit_bias={4: 100.0}),
     SamplingParams(temperature=1e-9, seed=4, logprobs=20),
 ]

@@ -74,12 +74,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "allowed"), REFUSED, ids=[f"{f}={v!r:.20}" for f, v, _ in REFUSED]
-)
-def test_a_value_out_of_range_is_refused_in_one_sentence_with_the_field_the_value_and_the_range(
-    field, value, allowed
-):
+@pytest.mark.parametrize(("field", "value", "allowed"), REFUSED, ids=[f"{f}={v!r:.20}" for f, v, _ in REFUSED])
+def test_a_value_out_of_range_is_refused_in_one_sentence_with_the_field_the_value_and_the_range(field, value, allowed):
     with pytest.raises(InputError) as refusal:
         SamplingParams(**{field: value})
     sentence = str(refusal.value)
@@ -135,9 +131,7 @@ def test_numpy_numbers_are_stored_as_python_numbers():
         logit_bias={np.int64(1): np.float16(2)},
     )
     assert (type(params.max_tokens), type(params.temperature), type(params.top_p)) == (int, float, float)
-    assert params == SamplingParams(
-        max_tokens=5, temperature=0.5, top_p=0.25, stop_token_ids=[3], logit_bias={1: 2.0}
-    )
+    assert params == SamplingParams(max_tokens=5, temperature=0.5, top_p=0.25, stop_token_ids=[3], logit_bias={1: 2.0})
     assert type(params.stop_token_ids[0]) is int
     assert {(type(k), type(v)) for k, v in (params.logit_bias or {}).items()} == {(int, float)}
     with pytest.raises(InputError):
@@ -201,9 +195,7 @@ def test_what_the_vocabulary_does_not_hold_is_refused(params, named):
 
 
 def test_the_last_token_of_the_vocabulary_is_in_it():
-    SamplingParams(logit_bias={9: 1.0}, stop_token_ids=[9], logprobs=10, top_k=99).check_against_vocabulary(
-        10
-    )
+    SamplingParams(logit_bias={9: 1.0}, stop_token_ids=[9], logprobs=10, top_k=99).check_against_vocabulary(10)
 
 
 ANYTHING = st.one_of(

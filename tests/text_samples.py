@@ -128,9 +128,7 @@ SAMPLES = [*LANGUAGES, *EMOJI, *COMBINING, *NUMBERS, *CODE, *WHITE_SPACE, *CONTR
 
 # Every neighbouring pair too: what happens at a seam depends on what is on either side of it.
 PAIRS = [left + right for left, right in pairwise(SAMPLES) if len(left) + len(right) < 500] + [
-    f"{left} {right}"
-    for left, right in zip(SAMPLES, SAMPLES[7:], strict=False)
-    if len(left) + len(right) < 500
+    f"{left} {right}" for left, right in zip(SAMPLES, SAMPLES[7:], strict=False) if len(left) + len(right) < 500
 ]
 
 ALL_SAMPLES = SAMPLES + PAIRS

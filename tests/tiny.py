@@ -43,7 +43,7 @@ def as_transformers(config: ModelConfig) -> LlamaConfig:
 
 
 def oracle_pair(config: ModelConfig, seed: int = 0) -> tuple[LlamaForCausalLM, Llama]:
-    """transformers' model with random weights (biases and norms too, which it would start at 0 and 1) and ours."""
+    """Transformers' model with random weights (biases and norms too, which it would start at 0 and 1) and ours."""
     torch.manual_seed(seed)
     theirs = LlamaForCausalLM(as_transformers(config)).eval()
     with torch.no_grad():
@@ -67,9 +67,7 @@ def random_model(config: ModelConfig | None = None, seed: int = 0, std: float = 
     return model
 
 
-def random_ids(
-    length: int, vocab_size: int = SIZES["vocab_size"], seed: int = 1, batch: int = 1
-) -> torch.Tensor:
+def random_ids(length: int, vocab_size: int = SIZES["vocab_size"], seed: int = 1, batch: int = 1) -> torch.Tensor:
     """[batch, length] token ids."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, vocab_size, (batch, length), generator=generator)
@@ -82,10 +80,13 @@ CHAT_TEMPLATE = (
 
 
 def save_tiny_model(directory: Path, *, chat_template: str | None = CHAT_TEMPLATE, seed: int = 0, **changes) -> Path:
-    """A complete checkpoint directory as transformers saves it: random Llama, byte-level BPE tokenizer of 320 tokens."""
+    """A checkpoint directory as transformers saves it: a random Llama, a byte-level BPE tokenizer of 320 tokens."""
     tokenizer = byte_level_tokenizer()
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", bos_token="<|im_start|>", pad_token="<|endoftext|>"
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        bos_token="<|im_start|>",
+        pad_token="<|endoftext|>",
     )
     fast.chat_template = chat_template
     fast.save_pretrained(directory)

@@ -94,9 +94,7 @@ class Fields:
         """Raise for the first field that was neither taken nor is known to be of no consequence."""
         for name in sorted(map(str, set(self.values) - self.taken - set(ignored))):
             if self.values.get(name) is not None:
-                raise InputError(
-                    f"{self.where}: the field {name} = {shown(self.values.get(name))} is not understood"
-                )
+                raise InputError(f"{self.where}: the field {name} = {shown(self.values.get(name))} is not understood")
 
 
 def is_integer(value: Any) -> bool:

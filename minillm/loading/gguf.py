@@ -73,9 +73,7 @@ class GGUFSource:
             name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
         }
         infos = [_TensorInfo(path, tensor) for tensor in reader.tensors]
-        factors = [
-            row for info in infos if info.name == ROPE_FACTORS for row in info.rows(0, len(info)).tolist()
-        ]
+        factors = [row for info in infos if info.name == ROPE_FACTORS for row in info.rows(0, len(info)).tolist()]
         self.config = ModelConfig.from_gguf(self.metadata, [info.name for info in infos], factors or None)
         self._infos = {hf_name(info.name): info for info in infos if info.name != ROPE_FACTORS}
 
@@ -91,9 +89,7 @@ class GGUFSource:
         permuted = any(mark in name for mark in PERMUTED)
         unit = self.config.head_dim if permuted else 1
         if len(info) % unit:
-            raise InputError(
-                f"{self.path}: tensor {info.name} of {len(info)} rows is not made of heads of {unit}"
-            )
+            raise InputError(f"{self.path}: tensor {info.name} of {len(info)} rows is not made of heads of {unit}")
         step = max(unit, rows_per_piece(info.float32_bytes_per_row) // unit * unit)
         for start in range(0, len(info), step):
             rows = torch.from_numpy(info.rows(start, min(start + step, len(info))))
@@ -116,9 +112,7 @@ class _TensorInfo:
         self.shape = tuple(int(size) for size in reversed(tensor.shape))  # outermost first
         block_values = gguf.GGML_QUANT_SIZES[self.type][0]
         if block_values > 1 and len(self.shape) == 1:
-            raise InputError(
-                f"{path}: tensor {self.name} is a vector of type {self.type.name}: only matrices may be"
-            )
+            raise InputError(f"{path}: tensor {self.name} is a vector of type {self.type.name}: only matrices may be")
         self._offset = tensor.data_offset
         self._bytes_per_row = tensor.n_bytes // len(self)
         if self._offset + tensor.n_bytes > path.stat().st_size:
@@ -141,9 +135,7 @@ class _TensorInfo:
         )
         # A vector of values that are not blocks has rows of one value; blocks need the columns as the last
         # axis.
-        return gguf.dequantize(raw.reshape(stop - start, -1), self.type).reshape(
-            stop - start, *self.shape[1:]
-        )
+        return gguf.dequantize(raw.reshape(stop - start, -1), self.type).reshape(stop - start, *self.shape[1:])
 
 
 def open_gguf(path: Path) -> GGUFSource:

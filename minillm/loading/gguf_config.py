@@ -47,12 +47,8 @@ def read_gguf_config(
     """The body of `ModelConfig.from_gguf`."""
     architecture = metadata.get("general.architecture")
     if architecture not in SUPPORTED:
-        raise InputError(
-            f"architecture {shown(architecture)} is not supported yet; supported: {', '.join(SUPPORTED)}"
-        )
-    relevant = {
-        key: value for key, value in metadata.items() if key.startswith(("llama.", "tokenizer.ggml."))
-    }
+        raise InputError(f"architecture {shown(architecture)} is not supported yet; supported: {', '.join(SUPPORTED)}")
+    relevant = {key: value for key, value in metadata.items() if key.startswith(("llama.", "tokenizer.ggml."))}
     fields = Fields(relevant, "GGUF metadata")
     fields.require_neutral(NEUTRAL)
     heads = fields.integer("llama.attention.head_count")
@@ -75,16 +71,12 @@ def read_gguf_config(
         bos_token_id=fields.token_id("tokenizer.ggml.bos_token_id"),
         eos_token_ids=_eos_token_ids(fields),
     )
-    tokenizer_keys = {
-        key for key in relevant if key.startswith("tokenizer.")
-    }  # the tokenizer's own to understand
+    tokenizer_keys = {key for key in relevant if key.startswith("tokenizer.")}  # the tokenizer's own to understand
     fields.refuse_rest(IGNORED | tokenizer_keys)
     if ROPE_FACTORS not in tensor_names:
         return result
     if result.rope_scaling is not None or not rope_factors:
-        raise InputError(
-            f"GGUF: {ROPE_FACTORS} without values, or together with linear scaling, is not supported"
-        )
+        raise InputError(f"GGUF: {ROPE_FACTORS} without values, or together with linear scaling, is not supported")
     return _recognise_llama3(result, rope_factors)
 
 
@@ -103,9 +95,7 @@ def _head_dim(fields: Fields, hidden_size: int, heads: int) -> int:
     for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
         stated = fields.integer(key, head_dim)
         if stated != head_dim:
-            raise InputError(
-                f"GGUF metadata: {key} = {stated} is not supported: the head dimension is {head_dim}"
-            )
+            raise InputError(f"GGUF metadata: {key} = {stated} is not supported: the head dimension is {head_dim}")
     return head_dim
 
 
@@ -122,15 +112,11 @@ def _eos_token_ids(fields: Fields) -> tuple[int, ...]:
 
 def _read_scaling(fields: Fields) -> RopeScaling | None:
     kind = fields.text("llama.rope.scaling.type", "none")
-    factor = fields.number("llama.rope.scaling.factor", None) or fields.number(
-        "llama.rope.scale_linear", None
-    )
+    factor = fields.number("llama.rope.scaling.factor", None) or fields.number("llama.rope.scale_linear", None)
     fields.integer("llama.rope.scaling.original_context_length", None)  # "linear" has no use for it
     if kind == "none":
         if factor not in (None, 1.0):
-            raise InputError(
-                f"GGUF metadata: llama.rope.scaling.factor = {factor} without llama.rope.scaling.type"
-            )
+            raise InputError(f"GGUF metadata: llama.rope.scaling.factor = {factor} without llama.rope.scaling.type")
         return None
     if kind != "linear":
         raise InputError(f"GGUF metadata: rope scaling {kind!r} is not supported; supported: none, linear")
@@ -153,9 +139,7 @@ def _recognise_llama3(config: ModelConfig, rope_factors: Sequence[float]) -> Mod
     scaled = replace(config, rope_scaling=scaling)
     expected = (inverse_frequencies(config) / inverse_frequencies(scaled)).tolist()
     if len(expected) != len(rope_factors) or not all(map(_is_close, expected, rope_factors)):
-        raise InputError(
-            "GGUF: the factors in rope_freqs.weight are not those of llama3 scaling: not supported"
-        )
+        raise InputError("GGUF: the factors in rope_freqs.weight are not those of llama3 scaling: not supported")
     return scaled
 
 

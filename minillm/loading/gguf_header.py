@@ -94,9 +94,7 @@ class _Walker:
         shape = [self.u64() for _ in range(dimensions)]
         if any(not 0 < size < 2**31 for size in shape):
             raise self.fail(f"tensor {name!r} has the shape {shape}")
-        self.skip(
-            4 + 8
-        )  # type and offset: the library knows the types, and the caller checks where data ends
+        self.skip(4 + 8)  # type and offset: the library knows the types, and the caller checks where data ends
 
 
 def check_header(path: Path) -> None:

@@ -64,15 +64,11 @@ def backend_from_gguf(metadata: Mapping[str, Any]) -> Backend:
     merges = [_merge(pair) for pair in _require(metadata, "merges", list)]
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
-        raise InputError(
-            "tokenizer.ggml.tokens of the GGUF file holds the same token twice; the file is damaged"
-        )
+        raise InputError("tokenizer.ggml.tokens of the GGUF file holds the same token twice; the file is damaged")
     try:
         backend = Backend(models.BPE(vocabulary, merges, ignore_merges=pre in _LLAMA3_NAMES))
     except Exception as error:  # the library raises plain Exception
-        raise InputError(
-            f"the vocabulary and merges of the GGUF file do not fit each other: {error}"
-        ) from error
+        raise InputError(f"the vocabulary and merges of the GGUF file do not fit each other: {error}") from error
     backend.pre_tokenizer = pre_tokenizer
     if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
@@ -107,8 +103,7 @@ def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
         return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), bytes_only])
     known = ", ".join(["smollm", "gpt-2", "qwen2", *_LLAMA3_NAMES])
     raise InputError(
-        f"the GGUF pre-tokenizer {name!r} is not known; minillm builds {known}; "
-        "use the model's tokenizer.json"
+        f"the GGUF pre-tokenizer {name!r} is not known; minillm builds {known}; use the model's tokenizer.json"
     )
 
 
@@ -125,9 +120,7 @@ def _add_tokens(backend: Backend, tokens: list[str], metadata: Mapping[str, Any]
     """
     types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
     if len(types) != len(tokens):
-        raise InputError(
-            f"the GGUF file has {len(tokens)} tokens but {len(types)} token types; it is damaged"
-        )
+        raise InputError(f"the GGUF file has {len(tokens)} tokens but {len(types)} token types; it is damaged")
     named = set(special_tokens_from_gguf(metadata).values())
     kinds = list(zip(tokens, types, strict=True))
     special = [token for token, kind in kinds if kind in (_CONTROL, _UNKNOWN) or token in named]
@@ -136,9 +129,7 @@ def _add_tokens(backend: Backend, tokens: list[str], metadata: Mapping[str, Any]
     backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in user_defined])
 
 
-def _add_bos_and_eos(
-    backend: Backend, tokens: list[str], metadata: Mapping[str, Any], *, bos_by_default: bool
-) -> None:
+def _add_bos_and_eos(backend: Backend, tokens: list[str], metadata: Mapping[str, Any], *, bos_by_default: bool) -> None:
     """Have the backend put the beginning-of-sequence and end-of-sequence tokens around each text where the
     file says so.
     """
@@ -164,7 +155,6 @@ def _require(metadata: Mapping[str, Any], name: str, kind: type) -> Any:
 def _token_at(tokens: list[str], token_id: Any, name: str) -> str:
     if not isinstance(token_id, int) or not 0 <= token_id < len(tokens):
         raise InputError(
-            f"tokenizer.ggml.{name}_token_id of the GGUF file is {token_id}; "
-            f"the vocabulary has {len(tokens)} tokens"
+            f"tokenizer.ggml.{name}_token_id of the GGUF file is {token_id}; the vocabulary has {len(tokens)} tokens"
         )
     return tokens[token_id]

@@ -58,9 +58,7 @@ def read_hf_config(config: Mapping[str, Any], generation_config: Mapping[str, An
     fields = Fields(config, "config.json")
     architecture = fields.text("model_type")
     if architecture not in SUPPORTED:
-        raise InputError(
-            f"architecture {architecture!r} is not supported yet; supported: {', '.join(SUPPORTED)}"
-        )
+        raise InputError(f"architecture {architecture!r} is not supported yet; supported: {', '.join(SUPPORTED)}")
     if config.get("quantization_config") is not None:
         raise InputError(
             "config.json has a quantization_config: checkpoints whose tensors are stored quantized are only "
@@ -114,9 +112,7 @@ def _read_rope(fields: Fields) -> tuple[float, RopeScaling | None]:
     theta = fields.number("rope_theta", None)
     old, new = fields.table("rope_scaling"), fields.table("rope_parameters")
     if old is not None and new is not None and old != new:
-        raise InputError(
-            "config.json states both rope_scaling and rope_parameters, and they differ: keep one"
-        )
+        raise InputError("config.json states both rope_scaling and rope_parameters, and they differ: keep one")
     name = "rope_parameters" if new is not None else "rope_scaling"
     rope = Fields(new if new is not None else old or {}, f"config.json: {name}")
     nested_theta = rope.number("rope_theta", None)

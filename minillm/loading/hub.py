@@ -26,11 +26,7 @@ def fetch_from_hub(repo_id: str) -> Path:
             'needed: pip install "minillm[hub]"'
         ) from None
     try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                repo_id, allow_patterns=PATTERNS, ignore_patterns=SUBDIRECTORIES
-            )
-        )
+        return Path(huggingface_hub.snapshot_download(repo_id, allow_patterns=PATTERNS, ignore_patterns=SUBDIRECTORIES))
     except errors.HFValidationError:
         raise InputError(f"{repo_id!r} is neither a path nor a hub id of the form org/name") from None
     except errors.GatedRepoError:

@@ -54,11 +54,7 @@ def resolve(model: str | Path, weights: Path | None = None, progress: Progress =
     path = Path(model).expanduser()
     if path.exists() and str(model):
         return path
-    if (
-        isinstance(model, str)
-        and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model)
-        and path.suffix != ".gguf"
-    ):
+    if isinstance(model, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
         return fetch_from_hub(model)
     raise MissingError(
         f"there is no model {str(model)!r}: give one of the aliases ({', '.join(ALIASES)}), a directory, "

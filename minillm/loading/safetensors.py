@@ -87,28 +87,18 @@ def _locate_shards(path: Path) -> dict[str, _Entry]:
             )
         for name, entry in _read_header(path / shard).items():
             if weight_map.get(name) != shard:
-                raise InputError(
-                    f"{shard} holds the tensor {name}, which {index} puts in {weight_map.get(name)!r}"
-                )
+                raise InputError(f"{shard} holds the tensor {name}, which {index} puts in {weight_map.get(name)!r}")
             entries[name] = entry
     absent = sorted(weight_map.keys() - entries.keys())
     if absent:
-        raise InputError(
-            f"{index} puts the tensor {absent[0]} in {weight_map[absent[0]]}, which does not hold it"
-        )
+        raise InputError(f"{index} puts the tensor {absent[0]} in {weight_map[absent[0]]}, which does not hold it")
     return entries
 
 
 def _shard_name(index: Path, file: Any) -> str:
     """A shard is a file beside its index: a name with a path in it could lead anywhere."""
-    if (
-        not isinstance(file, str)
-        or file in ("", ".", "..")
-        or any(character in file for character in "/\\:\0")
-    ):
-        raise InputError(
-            f"{index} names the shard {shown(file)}, which is not the plain name of a file beside it"
-        )
+    if not isinstance(file, str) or file in ("", ".", "..") or any(character in file for character in "/\\:\0"):
+        raise InputError(f"{index} names the shard {shown(file)}, which is not the plain name of a file beside it")
     return file
 
 
@@ -125,9 +115,7 @@ def _entry(file: Path, name: str, header: Any) -> _Entry:
     dtype, shape = header.get_dtype(), tuple(header.get_shape())
     if dtype not in BYTES_PER_VALUE:
         supported = ", ".join(BYTES_PER_VALUE)
-        raise InputError(
-            f"{file}: the tensor {name} is stored as {dtype}, not as floating point ({supported})"
-        )
+        raise InputError(f"{file}: the tensor {name} is stored as {dtype}, not as floating point ({supported})")
     if not shape or 0 in shape:
         raise InputError(f"{file}: the tensor {name} of shape {list(shape)} holds no rows")
     return _Entry(file, shape, BYTES_PER_VALUE[dtype])

@@ -1,55 +1,15 @@
-"""Tokenizers for the tests of text: the real SmolLM2's, its oracle in `transformers`, and small ones made
-by hand.
-"""
+"""Small tokenizers made by hand, for the tests of text."""
 
 import json
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from minillm.token_bytes import byte_level_alphabet
 from minillm.tokenizer import Tokenizer
-
-
-def real_gguf_metadata(file: Path) -> dict[str, Any]:
-    """Read a GGUF file's metadata as plain Python values."""
-    import gguf
-
-    fields = gguf.GGUFReader(file).fields
-    return {name: field.contents() for name, field in fields.items() if not name.startswith("GGUF.")}
-
-
-@pytest.fixture(scope="session")
-def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real model's tokenizer directory; made from the GGUF that MINILLM_TEST_GGUF names, if any."""
-    file = os.environ.get("MINILLM_TEST_GGUF")
-    if file is None:
-        from minillm.loading.registry import resolve
-
-        return Path(resolve("smollm2-135m"))
-    directory = tmp_path_factory.mktemp("smollm2")
-    Tokenizer.from_gguf(real_gguf_metadata(Path(file))).save(directory)
-    return directory
-
-
-@pytest.fixture(scope="session")
-def tokenizer(tokenizer_dir: Path) -> Tokenizer:
-    """The real SmolLM2 tokenizer."""
-    return Tokenizer.from_directory(tokenizer_dir)
-
-
-@pytest.fixture(scope="session")
-def oracle(tokenizer_dir: Path) -> Any:
-    """What `transformers` makes of the same directory."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(tokenizer_dir)
-
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>")
 
