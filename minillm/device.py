@@ -37,7 +37,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype that is named; for "auto", what the hardware is fast at: half the bytes only where it can multiply them.
+    """The dtype that is named; for "auto", what the hardware is fast at: half the bytes where it can multiply them.
 
     CUDA: bfloat16 from compute capability 8.0 (Ampere), float16 before. CPU: bfloat16 with AVX-512 BF16, AMX or
     Arm BF16, float32 otherwise, where bfloat16 would be converted number by number.

@@ -67,7 +67,7 @@ def test_ctrl_c_ends_without_a_traceback(index, monkeypatch, capsys):
 
     monkeypatch.setattr(fetch, "fetch_alias", interrupt)
     assert fetch.main(["tiny"]) == 130
-    assert "interrupted" in capsys.readouterr().err
+    assert "stopped" in capsys.readouterr().err
 
 
 def test_the_module_runs_as_a_command(tmp_path):

@@ -21,6 +21,7 @@ TEXT = (
     "carried ninety-eight words from Queen Victoria in sixteen hours, and failed within three weeks. The engineers "
     "who laid the next one measured resistance, capacitance and leakage at every mile: they had understood that a "
     "cable is not a wire but a long, slow bucket that has to be filled before anything comes out at the other end. "
+    "Nobody had expected that; the mathematics had to be found first, and then believed.\n\n"
     "def fill(bucket, rate=0.25):\n    while bucket.level < bucket.size:\n        bucket.level += rate\n"
 )
 
@@ -32,19 +33,13 @@ PROMPTS = {
     "Chinese": "今天天气很好,",
     "emoji": "I love pizza 🍕 and",
     "whitespace": "\n\n  - item one\n  - item two\n",
-    "chat": None,
+    "chat": [{"role": "user", "content": "Why is the sky blue?"}],
 }
 
 
 @pytest.fixture(scope="module")
 def oracle_model(model_dir):
     return AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
-
-
-def prompt_ids(llm, kind):
-    if PROMPTS[kind] is None:
-        return llm.tokenizer.encode_chat([{"role": "user", "content": "Why is the sky blue?"}])
-    return llm.tokenizer.encode(PROMPTS[kind])
 
 
 def test_logits_over_200_tokens_are_those_of_transformers(llm, oracle_model):
@@ -59,41 +54,20 @@ def test_logits_over_200_tokens_are_those_of_transformers(llm, oracle_model):
 
 @pytest.mark.parametrize("kind", PROMPTS)
 def test_greedy_tokens_are_those_of_transformers_wherever_the_best_two_are_apart(llm, oracle_model, kind):
-    ids = prompt_ids(llm, kind)
-    with torch.inference_mode():
-        theirs = oracle_model.generate(
-            torch.tensor([ids]),
-            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-            do_sample=False,
-            min_new_tokens=64,
-            max_new_tokens=64,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-    expected = theirs.sequences[0, len(ids) :].tolist()
-    best_two = torch.stack(theirs.logits)[:, 0].topk(2).values  # [64, 2]
-    clear = (best_two[:, 0] - best_two[:, 1] > LOGIT_BOUND).tolist()
-    # min_new_tokens forbids the end-of-sequence token to transformers; where it would have won, there is no oracle.
-    eos = set(llm.config.eos_token_ids)
-    clear = [is_clear and int(step[0].argmax()) not in eos for is_clear, step in zip(clear, theirs.logits, strict=True)]
-    assert sum(clear) > 32, "too few clear choices for this to mean anything"
-
-    # Each choice, given the tokens that transformers chose before it ...
-    cache = KVCache(llm.config, len(ids) + 64)
-    logits = prefill(llm.model, ids, cache)
-    for position, token in enumerate(expected):
-        if clear[position]:
-            assert int(logits.argmax()) == token, f"{kind}: token {position}"
-        logits = prefill(llm.model, [token], cache)
-    # ... and the whole continuation, up to the first choice that was not clear.
-    agreed = clear.index(False) if False in clear else 64
-    ours = llm.start(PROMPTS[kind] or [{"role": "user", "content": "Why is the sky blue?"}], GREEDY_64)
-    for _ in ours:
+    """We generate; transformers then reads our 64 tokens in one pass and says, before each, which it would choose."""
+    generation = llm.start(PROMPTS[kind], SamplingParams(max_tokens=64, ignore_eos=True))
+    for _ in generation:
         pass
-    assert list(ours.completion().token_ids)[:agreed] == expected[:agreed]
-
-
-GREEDY_64 = SamplingParams(max_tokens=64, ignore_eos=True)
+    chosen = list(generation.completion().token_ids)
+    assert len(chosen) == 64
+    with torch.inference_mode():
+        read = torch.tensor([[*generation.prompt_ids, *chosen]])
+        logits = oracle_model(read).logits[0, len(generation.prompt_ids) - 1 : -1]  # [64, V]
+    best_two = logits.topk(2).values  # [64, 2]
+    clear = best_two[:, 0] - best_two[:, 1] > LOGIT_BOUND  # [64]
+    assert clear.sum() > 55, "too few clear choices for this to mean anything"
+    wrong = [t for t in range(64) if clear[t] and int(logits[t].argmax()) != chosen[t]]
+    assert not wrong, f"{kind}: transformers chooses otherwise at tokens {wrong}"
 
 
 def test_the_capital_of_france(llm):
