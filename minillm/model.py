@@ -54,12 +54,12 @@ class Attention(nn.Module):
         super().__init__()
         self.layer = layer
         self.head_dim = config.head_dim
-        q_size = config.num_attention_heads * config.head_dim
-        kv_size = config.num_key_value_heads * config.head_dim
+        self.num_heads = config.num_attention_heads
+        self.num_kv_heads = config.num_key_value_heads
+        q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.sizes = [q_size, kv_size, kv_size]
-        bias = config.attention_bias
-        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=bias)
-        self.o_proj = Linear(q_size, config.hidden_size, bias=bias)
+        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=config.attention_bias)
+        self.o_proj = Linear(q_size, config.hidden_size, bias=config.attention_bias)
 
     def forward(
         self,
@@ -68,15 +68,13 @@ class Attention(nn.Module):
         sin: Float[Tensor, "batch 1 q_len half_dim"],
         cache: Cache,
     ) -> Float[Tensor, "batch q_len hidden"]:
-        q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)  # [B, T, heads * D] each
-        q = apply_rope(self._split_heads(q), cos, sin)  # [B, H, T, D]
-        k = apply_rope(self._split_heads(k), cos, sin)  # [B, Hkv, T, D]
-        v = self._split_heads(v)  # [B, Hkv, T, D]
+        qkv = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, H + 2 Hkv, T, D]
+        num_heads, num_kv_heads = self.num_heads, self.num_kv_heads
+        qk, v = qkv.split([num_heads + num_kv_heads, num_kv_heads], dim=1)  # [B, H + Hkv, T, D], [B, Hkv, T, D]
+        qk = apply_rope(qk, cos, sin)  # queries and keys are turned alike
+        q, k = qk.split([num_heads, num_kv_heads], dim=1)  # [B, H, T, D], [B, Hkv, T, D]
         mixed = cache.attend(self.layer, q, k, v)  # [B, H, T, D]
         return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, E]
-
-    def _split_heads(self, x: Float[Tensor, "batch q_len width"]) -> Float[Tensor, "batch heads q_len head_dim"]:
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, heads, T, D]
 
 
 class SwiGLU(nn.Module):
@@ -84,9 +82,9 @@ class SwiGLU(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        bias = config.mlp_bias
-        self.gate_up_proj = Linear(config.hidden_size, 2 * config.intermediate_size, bias=bias)
-        self.down_proj = Linear(config.intermediate_size, config.hidden_size, bias=bias)
+        hidden, intermediate, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_up_proj = Linear(hidden, 2 * intermediate, bias=bias)
+        self.down_proj = Linear(intermediate, hidden, bias=bias)
 
     def forward(self, x: Float[Tensor, "batch q_len hidden"]) -> Float[Tensor, "batch q_len hidden"]:
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)  # 2 x [B, T, intermediate]

@@ -12,6 +12,7 @@ from minillm.config import RopeScaling
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, NoCache, kv_bytes_per_token
 from minillm.linear import Linear, matvec_by_slabs
+from minillm.model import rms_norm
 from minillm.prefill import prefill
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
 
@@ -274,3 +275,14 @@ def test_wrong_shapes_are_caught_while_the_tests_run():
     """The import hook checks the shape annotations; were it off, every shape in the source would be mere prose."""
     with pytest.raises(TypeCheckError):
         causal_attention(torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 4, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rms_norm_is_its_formula_with_the_mean_taken_in_float32(dtype):
+    torch.manual_seed(0)
+    x, weight = (torch.randn(3, 5, 576) * 40).to(dtype), torch.randn(576).to(dtype)
+    wide = x.float()
+    expected = wide / (wide.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * weight.float()
+    error = (rms_norm(x, weight, 1e-5).float() - expected).abs().max().item()
+    assert error < 4 * torch.finfo(dtype).eps * expected.abs().max().item()
+    assert torch.isfinite(rms_norm((x * 100).clamp(-60000, 60000), weight, 1e-5)).all(), "squares must not overflow"
