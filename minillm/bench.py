@@ -5,8 +5,8 @@ The two take turns within one run, so that a machine whose speed drifts treats t
 
 import argparse
 import json
-import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -79,12 +79,25 @@ def _bench(args: argparse.Namespace) -> int:
     return 0
 
 
-def machine_is_busy() -> str | None:
-    """A sentence if, averaged over the last minute, somebody else was using more than half a core."""
-    if not hasattr(os, "getloadavg"):
+def machine_is_busy(watched_s: float = 0.5) -> str | None:
+    """A sentence if other programs used more than a tenth of the processors while this one slept (Linux only)."""
+    before = _cpu_ticks()
+    time.sleep(watched_s)
+    after = _cpu_ticks()
+    if before is None or after is None or after[1] == before[1]:
         return None
-    load = os.getloadavg()[0]
-    return f"other programs are using {load:.1f} cores" if load > 0.5 else None
+    share = (after[0] - before[0]) / (after[1] - before[1])
+    return f"other programs are using {share:.0%} of the processors" if share > 0.1 else None
+
+
+def _cpu_ticks() -> tuple[int, int] | None:
+    """(busy, total) ticks of all processors since boot; None where the system does not say."""
+    try:
+        user, nice, system, idle, iowait, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    except (OSError, ValueError):
+        return None
+    busy = user + nice + system + sum(rest[:3])  # rest: interrupts, soft interrupts, time stolen by the hypervisor
+    return busy, busy + idle + iowait
 
 
 def take_turns(engines: dict[str, Engine], prompt_tokens: int, new_tokens: int, runs: int) -> dict[str, list[Run]]:

@@ -1,5 +1,6 @@
 """Where to compute and in which dtype: what `device="auto"` and `dtype="auto"` mean."""
 
+import functools
 import re
 import time
 from pathlib import Path
@@ -10,8 +11,11 @@ from minillm.errors import InputError, MissingError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-# Linux' names for "this processor multiplies bfloat16": x86 AVX-512, x86 AMX, 64-bit Arm.
-_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+# Linux' names for "this processor multiplies numbers of this type": x86 AVX-512 and AMX, 64-bit Arm.
+_CPU_FLAGS = {
+    torch.bfloat16: {"avx512_bf16", "amx_bf16", "bf16"},
+    torch.float16: {"avx512_fp16", "amx_fp16", "asimdhp"},
+}
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -46,7 +50,7 @@ def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         if device.type == "cuda":
             return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
-        return torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32
+        return torch.bfloat16 if cpu_multiplies(torch.bfloat16) else torch.float32
     if isinstance(dtype, torch.dtype) and dtype in DTYPES.values():
         return dtype
     if not isinstance(dtype, str) or dtype not in DTYPES:
@@ -54,14 +58,20 @@ def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     return DTYPES[dtype]
 
 
-def cpu_multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor states instructions for bfloat16 products. Where nothing is stated: no."""
+@functools.cache
+def cpu_multiplies(dtype: torch.dtype, cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether the processor states instructions for products of this dtype. Where nothing is stated: no.
+
+    float32 needs no statement: every processor that PyTorch runs on multiplies it.
+    """
+    if dtype not in _CPU_FLAGS:
+        return True
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
     lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, flags=re.MULTILINE)
-    return bool(_BFLOAT16_FLAGS & set(" ".join(lines).split()))
+    return bool(_CPU_FLAGS[dtype] & set(" ".join(lines).split()))
 
 
 def clock(device: torch.device) -> float:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minillm.device import cpu_multiplies_bfloat16, pick_device, pick_dtype
+from minillm.device import cpu_multiplies, pick_device, pick_dtype
 
 X86_PLAIN = "processor\t: 0\nflags\t\t: fpu sse2 avx2 fma\n"
 X86_AVX512 = "processor\t: 0\nflags\t\t: fpu avx512f avx512_bf16 amx_tile\n"
@@ -19,11 +19,11 @@ NAME_ONLY = "model name\t: bf16 avx512_bf16\nflags\t\t: fpu\n"
 def test_bfloat16_is_chosen_by_the_processors_flags(tmp_path, text, expected):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(text, encoding="utf-8")
-    assert cpu_multiplies_bfloat16(cpuinfo) is expected
+    assert cpu_multiplies(torch.bfloat16, cpuinfo) is expected
 
 
 def test_where_the_processor_states_nothing_the_answer_is_no(tmp_path):
-    assert not cpu_multiplies_bfloat16(tmp_path / "absent")
+    assert not cpu_multiplies(torch.bfloat16, tmp_path / "absent")
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,16 @@ def test_auto_is_cuda_where_there_is_one(monkeypatch):
     assert pick_device("auto").type == "cuda"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto").type == "cpu"
+
+
+def test_every_processor_multiplies_float32(tmp_path):
+    assert cpu_multiplies(torch.float32, tmp_path / "absent")
+
+
+def test_float16_has_flags_of_its_own(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags\t: avx512_bf16 avx512_fp16\n", encoding="utf-8")
+    assert cpu_multiplies(torch.float16, cpuinfo)
+    cpuinfo = tmp_path / "another"
+    cpuinfo.write_text(X86_AVX512, encoding="utf-8")
+    assert not cpu_multiplies(torch.float16, cpuinfo)

@@ -11,7 +11,7 @@ from minillm.attention import causal_attention, causal_mask
 from minillm.config import RopeScaling
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, NoCache, kv_bytes_per_token
-from minillm.linear import Linear, matvec_by_slabs
+from minillm.linear import WIDEN_FROM_ROWS, Linear, matvec_by_slabs
 from minillm.model import rms_norm
 from minillm.prefill import prefill
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
@@ -262,6 +262,22 @@ def test_one_row_through_linear_equals_the_same_row_among_others(in_features, ou
     together = linear(rows)
     for t in range(3):
         torch.testing.assert_close(linear(rows[:, t : t + 1]), together[:, t : t + 1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_many_rows_in_half_precision_are_the_same_with_and_without_instructions_for_it(monkeypatch, dtype, bias):
+    torch.manual_seed(0)
+    linear = Linear(48, 80, bias=bias, dtype=dtype)
+    rows = torch.randn(2, WIDEN_FROM_ROWS, 48, dtype=dtype)
+    outputs = []
+    for native in (True, False):
+        monkeypatch.setattr("minillm.linear.cpu_multiplies", lambda _, native=native: native)
+        outputs.append(linear(rows))
+    assert outputs[1].dtype == dtype
+    exact = rows.double() @ linear.weight.double().mT + (linear.bias.double() if bias else 0)
+    for output in outputs:
+        torch.testing.assert_close(output.double(), exact, atol=4 * torch.finfo(dtype).eps, rtol=0)
 
 
 def test_a_matrix_vector_product_is_the_same_however_it_is_cut():
