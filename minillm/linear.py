@@ -25,7 +25,7 @@ WIDEN_FROM_ROWS = 16
 def matvec_by_slabs(
     x: Float[Tensor, " in_features"], weight: Float[Tensor, "out_features in_features"], slabs: int
 ) -> Float[Tensor, " out_features"]:
-    """weight @ x, as `slabs` independent products over equal blocks of rows. `slabs` must divide out_features."""
+    """The product weight @ x as `slabs` products over equal blocks of rows; `slabs` must divide out_features."""
     blocks = weight.view(slabs, -1, weight.shape[1])  # [slabs, out/slabs, in]
     # `.mT` of a row, not `[..., None]` of a vector: the strides that it leaves are those that the batched product
     # takes as they are; with the others it first copies every block of the weights.

@@ -1,0 +1,47 @@
+"""The README is run, not trusted: its example by hand, the files and verbs that it names."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from minillm.cli import VERBS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.real_model
+def test_the_example_by_hand_prints_what_the_readme_says(model_dir):
+    block = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if ">>>" in block)
+    test = doctest.DocTestParser().get_doctest(block, {}, "README", "README.md", 0)
+    report: list[str] = []
+    results = doctest.DocTestRunner().run(test, out=report.append)
+    assert results.attempted > 8
+    assert results.failed == 0, "".join(report)
+
+
+@pytest.mark.real_model
+def test_the_example_with_the_library_runs_as_it_stands(model_dir, capsys):
+    block = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if ">>>" not in block)
+    exec(compile(block, "README.md", "exec"), {})
+    assert len(capsys.readouterr().out) > 20, "the stream printed a story"
+
+
+def test_the_map_of_rooms_names_files_that_exist_and_all_of_them():
+    section = README.split("## The rooms")[1].split("## Working")[0]
+    named = set(re.findall(r"`(\w+\.py)`", section))
+    there = {path.name for path in (ROOT / "minillm").glob("*.py")} - {"__init__.py"}
+    assert named == there
+
+
+def test_the_verbs_in_the_readme_exist():
+    assert set(re.findall(r"python -m minillm\.(\w+)", README)) <= set(VERBS)
+
+
+def test_the_gate_finds_the_test_command_of_the_readme():
+    """`.ci/run` runs the line that is indented and ends in pytest: it must be there, once."""
+    pattern = r'^    (pip install -e "\.\[test\]".*pytest)$'
+    assert len(re.findall(pattern, README, re.MULTILINE)) == 1
+    assert r"""^    \(pip install -e "\.\[test\]".*pytest\)$""" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
