@@ -34,7 +34,10 @@ def matvec_by_slabs(
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` that picks the faster of two ways to the same numbers."""
+    """`nn.Linear` that picks the faster of two ways to the same numbers. Its weights are left to be filled."""
+
+    def reset_parameters(self) -> None:
+        """Draw no random weights: a checkpoint fills them, and drawing millions of numbers takes seconds."""
 
     def forward(self, input: Float[Tensor, "*rows in_features"]) -> Float[Tensor, "*rows out_features"]:
         weight, bias = self.weight, self.bias

@@ -48,8 +48,10 @@ class LLM:
     def generate(self, prompt: Any, params: SamplingParams | None = None) -> Completion | list[Completion]:
         """Continue one prompt, or each of several, one after the other. Every prompt is checked before any is run."""
         if isinstance(prompt, list | tuple):
-            running = [self.start(_text(one), params) for one in prompt]
-            return [_finish(generation) for generation in running]
+            texts = [_text(one) for one in prompt]
+            for text in texts:
+                self._check_prompt(self.tokenizer.encode(text))
+            return [_finish(self.start(text, params)) for text in texts]
         return _finish(self.start(_text(prompt), params))
 
     def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:

@@ -124,9 +124,11 @@ class Llama(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        # Built without storage first: initialising weights that are about to be overwritten takes seconds.
+        # Built without storage, then given it in the right dtype and place. The embedding is handed its table:
+        # otherwise it would draw random numbers that are about to be overwritten.
         with torch.device("meta"):
-            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+            table = torch.empty(config.vocab_size, config.hidden_size)  # [V, E]
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=table)
             self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_hidden_layers))
             self.norm = RMSNorm(config)
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)

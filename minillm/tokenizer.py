@@ -37,7 +37,7 @@ from minillm.tokenizer_files import chat_templates_in, read_settings, special_to
 
 
 class Tokenizer:
-    """A tokenizer and its chat templates. Immutable after construction, so threads may share one."""
+    """A tokenizer and its chat templates. Nothing changes it once it is loaded, so threads may share one."""
 
     def __init__(
         self,
@@ -184,6 +184,10 @@ class Tokenizer:
         return self._render(plain_messages, add_generation_prompt, variables)
 
     # Ids to text.
+
+    def pad_vocabulary(self, vocab_size: int) -> None:
+        """Accept ids up to the size of the model's own table, often rounded up; the ids added spell nothing."""
+        self.vocab_size = max(self.vocab_size, vocab_size)
 
     def decode(self, ids: Iterable[int] | Any, skip_special_tokens: bool = True) -> str:
         """Return the text of `ids`; bytes that are not UTF-8 become U+FFFD, as in streaming.

@@ -37,6 +37,12 @@ def test_a_list_of_prompts_gives_each_ones_own_completion(tiny):
     assert [c.token_ids for c in together] == [tiny.generate(p, params).token_ids for p in PROMPTS]
 
 
+def test_one_bad_prompt_in_a_list_is_refused_before_any_is_run(tiny, monkeypatch):
+    monkeypatch.setattr(type(tiny.model), "forward", lambda *args: pytest.fail("a prompt was run"))
+    with pytest.raises(InputError, match="prompt is empty"):
+        tiny.generate(["the cat", ""])
+
+
 def test_no_cache_gives_the_same_completion(tiny):
     params = SamplingParams(max_tokens=20)
     running = tiny.start("the cat", params, use_cache=False)
@@ -109,10 +115,27 @@ def test_end_of_sequence_ids_are_united_from_every_file_that_states_them(tmp_pat
     assert set(llm.config.eos_token_ids) == {7, 9, llm.tokenizer.token_to_id("<|im_end|>")}
 
 
-@pytest.mark.parametrize("prompt", [""])
-def test_an_empty_prompt_is_refused(tiny, prompt):
+def test_a_table_rounded_up_beyond_the_vocabulary_is_no_trouble(tmp_path):
+    """Llama-family models pad their embedding to a multiple of 64 or 128; a random model chooses such ids too."""
+    llm = LLM(save_tiny_model(tmp_path, vocab_size=384), device="cpu", dtype="float32")
+    spelled = llm.tokenizer.encode("the cat sat on the mat")
+    assert max(spelled) < 320
+    padding = dict.fromkeys(range(320, 384), 100.0)
+    completion = llm.generate("the cat", SamplingParams(max_tokens=5, logit_bias=padding))
+    assert all(token_id >= 320 for token_id in completion.token_ids)
+    assert completion.text == ""
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        llm.tokenizer.decode([384])
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
+    with pytest.raises(InputError, match="do not belong together"):
+        LLM(save_tiny_model(tmp_path, vocab_size=259))
+
+
+def test_an_empty_prompt_is_refused(tiny):
     with pytest.raises(InputError, match="prompt is empty"):
-        tiny.generate(prompt)
+        tiny.generate("")
 
 
 def test_a_whitespace_prompt_is_a_prompt(tiny):

@@ -253,11 +253,19 @@ def test_slots_cover_every_weight_exactly_once():
     assert all((slot == number).all() for number, slot in enumerate(slots.values())), "two slots overlap"
 
 
+def random_linear(in_features, out_features, bias):
+    """A Linear with weights: by itself it leaves them to a checkpoint."""
+    linear = Linear(in_features, out_features, bias=bias)
+    for parameter in linear.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return linear.requires_grad_(False)
+
+
 @pytest.mark.parametrize(("in_features", "out_features"), [(48, 80), (7, 13), (1, 1), (10, 64)])
 @pytest.mark.parametrize("bias", [True, False])
 def test_one_row_through_linear_equals_the_same_row_among_others(in_features, out_features, bias):
     torch.manual_seed(0)
-    linear = Linear(in_features, out_features, bias=bias)
+    linear = random_linear(in_features, out_features, bias)
     rows = torch.randn(1, 3, in_features)
     together = linear(rows)
     for t in range(3):
@@ -268,7 +276,7 @@ def test_one_row_through_linear_equals_the_same_row_among_others(in_features, ou
 @pytest.mark.parametrize("bias", [True, False])
 def test_many_rows_in_half_precision_are_the_same_with_and_without_instructions_for_it(monkeypatch, dtype, bias):
     torch.manual_seed(0)
-    linear = Linear(48, 80, bias=bias, dtype=dtype)
+    linear = random_linear(48, 80, bias).to(dtype)
     rows = torch.randn(2, WIDEN_FROM_ROWS, 48, dtype=dtype)
     outputs = []
     for native in (True, False):

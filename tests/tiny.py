@@ -90,7 +90,7 @@ def save_tiny_model(directory: Path, *, chat_template: str | None = CHAT_TEMPLAT
     )
     fast.chat_template = chat_template
     fast.save_pretrained(directory)
-    config = as_transformers(tiny_config(vocab_size=tokenizer.get_vocab_size(), **changes))
+    config = as_transformers(tiny_config(**{"vocab_size": tokenizer.get_vocab_size(), **changes}))
     config.eos_token_id = tokenizer.token_to_id("<|im_end|>")
     config.bos_token_id = tokenizer.token_to_id("<|im_start|>")
     torch.manual_seed(seed)

@@ -33,6 +33,7 @@ def load(
     checkpoint = open_checkpoint(resolve(model, progress=progress))
     tokenizer = load_tokenizer(checkpoint)
     llama = Llama(reconcile(checkpoint.config, tokenizer), device=device, dtype=dtype)
+    tokenizer.pad_vocabulary(llama.config.vocab_size)
     fill(llama.checkpoint_slots(), checkpoint.tensors)
     return llama, tokenizer
 
