@@ -188,7 +188,13 @@ def test_ctrl_c_keeps_what_was_generated(tiny_dir, tmp_path):
     directory = str(save_tiny_model(tmp_path, max_position_embeddings=4000))
     command = [sys.executable, "-m", "minillm.generate", "--raw", "--prompt", "the cat", "--ignore-eos"]
     command += ["--max-tokens", "3900", "--model", directory, "--temperature", "1", "--seed", "1", "--stats"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # A test run in the background of a shell ignores the interrupt, and its children inherit that.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     first = process.stdout.read(1)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
