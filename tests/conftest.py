@@ -2,6 +2,10 @@
 
 import pytest
 
+from minillm.cli import wait_politely
+
+wait_politely()
+
 
 def pytest_collection_modifyitems(items):
     """Write into the report which tests ran on the real model, so that CI can tell if they did."""
