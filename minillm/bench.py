@@ -53,7 +53,7 @@ def _bench(args: argparse.Namespace) -> int:
     import torch
 
     from minillm.device import pick_device, pick_dtype
-    from minillm.loading import DEFAULT_MODEL, resolve
+    from minillm.loading import DEFAULT_MODEL, open_checkpoint, resolve
 
     for flag, value, least in (("prompt-tokens", args.prompt_tokens, 1), ("runs", args.runs, 1)):
         if value < least:
@@ -61,6 +61,7 @@ def _bench(args: argparse.Namespace) -> int:
     if args.new_tokens < 2:
         raise InputError(f"--new-tokens must be at least 2 (a rate needs two points in time), not {args.new_tokens}")
     path = resolve(args.model or DEFAULT_MODEL)
+    vocab_size = open_checkpoint(path).config.vocab_size
     device = pick_device(args.device)
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {device}", file=sys.stderr)
     if busy := machine_is_busy():
@@ -71,7 +72,7 @@ def _bench(args: argparse.Namespace) -> int:
         engines: dict[str, Engine] = {"minillm": minillm_engine(path, device, dtype)}
         if args.compare:
             engines["transformers"] = transformers_engine(path, device, dtype)
-        runs = take_turns(engines, args.prompt_tokens, args.new_tokens, args.runs)
+        runs = take_turns(engines, vocab_size, args.prompt_tokens, args.new_tokens, args.runs)
         results[str(dtype).removeprefix("torch.")] = runs
         _print_table(str(dtype).removeprefix("torch."), runs)
     if args.json:
@@ -100,14 +101,16 @@ def _cpu_ticks() -> tuple[int, int] | None:
     return busy, busy + idle + iowait
 
 
-def take_turns(engines: dict[str, Engine], prompt_tokens: int, new_tokens: int, runs: int) -> dict[str, list[Run]]:
+def take_turns(
+    engines: dict[str, Engine], vocab_size: int, prompt_tokens: int, new_tokens: int, runs: int
+) -> dict[str, list[Run]]:
     """A B A B ...; the first round warms up and is not counted. Each run gets other prompt ids."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
     measured: dict[str, list[Run]] = {name: [] for name in engines}
     for turn in range(runs + 1):
-        ids = torch.randint(100, 20_000, (prompt_tokens,), generator=generator).tolist()
+        ids = torch.randint(0, vocab_size, (prompt_tokens,), generator=generator).tolist()
         for name, engine in engines.items():
             run = engine(ids, new_tokens)
             if turn > 0:

@@ -292,3 +292,13 @@ def test_help_needs_no_torch():
         probe = f"import sys, {module.__name__} as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"  # noqa: E501
         done = subprocess.run([sys.executable, "-c", probe], capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_bench_runs_side_by_side_with_transformers(tiny_dir, capsys):
+    args = ("--runs", "1", "--prompt-tokens", "5", "--new-tokens", "3", "--dtype", "float32", "--json")
+    code, out, err = call(capsys, "bench", "--model", tiny_dir, "--compare", "transformers", *args)
+    assert code == 0
+    measured = json.loads(out)["float32"]
+    assert set(measured) == {"minillm", "transformers"}
+    assert all(run["decode_tokens_per_s"] > 0 for runs in measured.values() for run in runs)
+    assert "ratio" in err

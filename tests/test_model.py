@@ -6,12 +6,13 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 from tiny import oracle_pair, random_ids, random_model, tiny_config
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from minillm.attention import causal_attention, causal_mask
 from minillm.config import RopeScaling
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, NoCache, kv_bytes_per_token
-from minillm.linear import WIDEN_FROM_ROWS, Linear, matvec_by_slabs
+from minillm.linear import WIDEN_FROM_ROWS, Linear, matvec_by_slabs, slabs_for
 from minillm.model import rms_norm
 from minillm.prefill import prefill
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
@@ -299,6 +300,24 @@ def test_wrong_shapes_are_caught_while_the_tests_run():
     """The import hook checks the shape annotations; were it off, every shape in the source would be mere prose."""
     with pytest.raises(TypeCheckError):
         causal_attention(torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 4, 8))
+
+
+@pytest.mark.parametrize(
+    ("out_features", "threads", "slabs"),
+    [(576, 2, 2), (576, 7, 8), (576, 28, 32), (576, 1, 1), (13, 4, 13), (53, 4, 1)],
+)
+def test_every_thread_gets_a_slab_where_the_rows_can_be_cut_so(out_features, threads, slabs):
+    assert slabs_for(out_features, threads) == slabs
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rms_norm_in_half_precision_rounds_where_transformers_does(dtype):
+    """To the model's dtype before the weight is applied: the last bit of every activation depends on it."""
+    torch.manual_seed(0)
+    theirs = LlamaRMSNorm(576, eps=1e-5).to(dtype)
+    theirs.weight.data.normal_()
+    x = torch.randn(7, 576).to(dtype)
+    assert torch.equal(rms_norm(x, theirs.weight.data, 1e-5), theirs(x))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
