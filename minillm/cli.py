@@ -65,10 +65,15 @@ def wait_politely() -> None:
 def guarded(run: Callable[[], int], prog: str) -> int:
     """Run a command. A bad input becomes one sentence on stderr and exit code 2; Ctrl-C ends with 130.
 
-    Called before torch is imported.
-    Only the errors that a user's input can cause are caught: anything else is a bug and keeps its traceback.
+    Called before torch is imported. Only the errors that a user's input can cause are caught: anything else is a
+    bug and keeps its traceback.
     """
     wait_politely()
+    if sys.stdout is None:  # closed by the caller: `>&-`
+        print(f"{prog}: error: stdout is closed, so there is nowhere to write to", file=sys.stderr)
+        return 2
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - it is the process's stdin from here on
     try:
         return run()
     except (InputError, MissingError) as error:

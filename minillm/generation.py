@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from minillm.decode import Step, decode
 from minillm.detokenizer import Piece, detokenize
 from minillm.device import clock
+from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
 from minillm.model import Llama
 from minillm.prefill import prefill
@@ -84,9 +85,13 @@ class Generation:
         self.steps: list[Step] = []
         self.token_times_s: list[float] = []  # since `started`, one per step
         self.pieces: list[Piece] = []
+        self._started_running = False
 
     def __iter__(self) -> Iterator[Piece]:
-        """Run the request; each piece is yielded as soon as its text is certain."""
+        """Run the request, once; each piece is yielded as soon as its text is certain."""
+        if self._started_running:
+            raise InputError("this request has been run already: start another one")
+        self._started_running = True
         pieces = detokenize(self._run_model(), self.tokenizer, self.params.stop)
         while True:
             before, steps_before = clock(self.model.device), len(self.steps)

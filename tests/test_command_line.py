@@ -183,6 +183,15 @@ def test_bytes_that_are_not_utf8_are_refused(tiny_dir):
     assert b"not UTF-8" in done.stderr
 
 
+@pytest.mark.parametrize(("closed", "code", "word"), [(">&-", 2, "stdout is closed"), ("<&-", 2, "prompt is empty")])
+def test_a_closed_stream_is_one_sentence(tiny_dir, closed, code, word):
+    command = f"{sys.executable} -m minillm.generate --raw --model {tiny_dir} {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_keeps_what_was_generated(tiny_dir, tmp_path):
     """The interrupt comes once the first text is there; what was printed stays, and a summary says how it ended."""
     directory = str(save_tiny_model(tmp_path, max_position_embeddings=4000))

@@ -99,6 +99,14 @@ def test_a_request_given_up_midway_reports_what_it_had(tiny):
     assert len(completion.token_ids) == 4
 
 
+def test_a_request_runs_once(tiny):
+    """Run again, it would write its prompt behind its own completion in the cache."""
+    running = tiny.start("the cat", SamplingParams(max_tokens=2))
+    assert [*running]
+    with pytest.raises(InputError, match="already"):
+        next(iter(running))
+
+
 def test_a_chat_is_its_rendered_template(tiny):
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
     answer = tiny.chat(messages, SamplingParams(max_tokens=5))
