@@ -144,9 +144,11 @@ def transformers_engine(path: Path, device: "torch.device", dtype: "torch.dtype"
     except ImportError:
         raise InputError('--compare transformers needs it installed: pip install "minillm[test]"') from None
     import torch
+    from transformers.utils.logging import disable_progress_bar
 
     from minillm.device import clock
 
+    disable_progress_bar()
     model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
     model.to(device)
 

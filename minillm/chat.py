@@ -4,6 +4,8 @@ The KV cache is kept between turns: each turn computes only what the conversatio
 """
 
 import argparse
+import contextlib
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from minillm.sampler import SamplingParams
 
 PROG = "minillm chat"
-HELP = "/reset starts anew, /exit or Ctrl-D ends, Ctrl-C stops an answer and keeps what was said"
+HELP = "/reset starts anew, /exit or Ctrl-D ends, /help says this, Ctrl-C stops an answer and keeps what was said"
 
 
 class ChatSession:
@@ -80,11 +82,14 @@ def _chat(args: argparse.Namespace) -> int:
     if not llm.tokenizer.has_chat_template:
         raise InputError("this model has no chat template: use minillm generate --raw")
     session = ChatSession(llm, args.system, args.context)
+    _edit_lines()
     say(HELP)
     while (text := _read_turn()) is not None:
         if text == "/exit":
             break
-        if text == "/reset":
+        if text == "/help":
+            say(HELP)
+        elif text == "/reset":
             session.reset()
             say("a new conversation")
         elif text.startswith("/"):
@@ -92,6 +97,13 @@ def _chat(args: argparse.Namespace) -> int:
         elif text.strip():
             _answer(session, text, params, args.stats)
     return 0
+
+
+def _edit_lines() -> None:
+    """Arrow keys and history at the prompt, where the system has readline: importing it is all that `input` needs."""
+    if sys.stdin.isatty():
+        with contextlib.suppress(ImportError):
+            importlib.import_module("readline")
 
 
 def _read_turn() -> str | None:

@@ -5,6 +5,7 @@ Only the completion goes to stdout; everything else goes to stderr.
 
 import argparse
 import dataclasses
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -129,12 +130,16 @@ def _report(generation: "Generation", args: argparse.Namespace) -> None:
 
         from minillm.trace import print_stats, print_trace
 
-        # On a terminal the table takes its width; in a file or a pipe there is none, and lines should not be cut short.
-        console = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else 140)
+        # On a terminal the tables take its width; in a file or a pipe no line is cut, and none is padded.
+        terminal = sys.stderr.isatty()
+        console = Console(stderr=True, highlight=False) if terminal else Console(file=io.StringIO(), width=400)
         if args.trace:
             print_trace(generation, console)
         if args.stats:
             print_stats(generation, console)
+        if isinstance(console.file, io.StringIO):
+            lines = console.file.getvalue().splitlines()
+            print("\n".join(line.rstrip() for line in lines), file=sys.stderr)
     say(summary(generation))
 
 

@@ -35,6 +35,11 @@ class Cache(Protocol):
         """How many tokens fit."""
         ...
 
+    @property
+    def batch_size(self) -> int:
+        """How many sequences it holds side by side."""
+        ...
+
     def positions(self, num_tokens: int) -> Int[Tensor, "batch q_len"]:
         """The positions at which the next `num_tokens` tokens stand."""
         ...
@@ -174,6 +179,7 @@ class NoCache:
     """
 
     length = 0
+    batch_size = 1
 
     def __init__(self, config: ModelConfig, device: torch.device | str = "cpu") -> None:
         self.max_seq_len = config.max_position_embeddings

@@ -45,7 +45,7 @@ class LLM:
     def generate(
         self, prompt: list[str] | tuple[str, ...], params: SamplingParams | None = None
     ) -> list[Completion]: ...
-    def generate(self, prompt: Any, params: SamplingParams | None = None) -> Completion | list[Completion]:
+    def generate(self, prompt: Any, params: SamplingParams | Any = None) -> Completion | list[Completion]:
         """Continue one prompt, or each of several, one after the other. Every prompt is checked before any is run."""
         if isinstance(prompt, list | tuple):
             texts = [_text(one) for one in prompt]
@@ -58,18 +58,18 @@ class LLM:
         """The completion of `prompt`, piece by piece; joined, the pieces are `generate(prompt, params).text`."""
         return _texts(self.start(_text(prompt), params))
 
-    def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
+    def chat(self, messages: Messages | Any, params: SamplingParams | None = None) -> Completion:
         """The assistant's answer to `messages` ([{"role": "user", "content": "hi"}, ...])."""
-        return _finish(self.start(messages, params))
+        return _finish(self.start(_messages(messages), params))
 
-    def stream_chat(self, messages: Messages, params: SamplingParams | None = None) -> Iterator[str]:
+    def stream_chat(self, messages: Messages | Any, params: SamplingParams | None = None) -> Iterator[str]:
         """The assistant's answer, piece by piece."""
-        return _texts(self.start(messages, params))
+        return _texts(self.start(_messages(messages), params))
 
     def start(
         self,
         prompt: str | Messages,
-        params: SamplingParams | None = None,
+        params: SamplingParams | Any = None,
         *,
         use_cache: bool = True,
         cache: KVCache | None = None,
@@ -82,7 +82,9 @@ class LLM:
         shares with them from the start is not computed again; the rest of the cache is overwritten.
         """
         started = clock(self.model.device)
-        params = params or SamplingParams()
+        params = SamplingParams() if params is None else params
+        if not isinstance(params, SamplingParams):
+            raise InputError(f"params must be SamplingParams(...), not {type(params).__name__}")
         encode = self.tokenizer.encode if isinstance(prompt, str) else self.tokenizer.encode_chat
         ids = encode(prompt)
         tokenize_s = clock(self.model.device) - started
@@ -133,6 +135,13 @@ def _text(prompt: Any) -> str:
     if not isinstance(prompt, str):
         raise InputError(f"a prompt is a str or a list of them, not {type(prompt).__name__} (messages go to chat)")
     return prompt
+
+
+def _messages(messages: Any) -> Any:
+    """The messages themselves, if they are not a text: a text is for `generate`."""
+    if isinstance(messages, str):
+        raise InputError('chat takes messages, [{"role": "user", "content": "..."}]; generate continues a text')
+    return messages
 
 
 def _finish(generation: Generation) -> Completion:

@@ -1,6 +1,7 @@
 """Prefill: the whole prompt in one pass (or in a few chunks), for the logits of the token that follows it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +14,7 @@ from minillm.model import Llama
 
 @torch.inference_mode()
 def prefill(
-    model: Llama, ids: Sequence[int] | Tensor, cache: Cache, chunk_size: int | None = None
+    model: Llama, ids: Sequence[int] | Tensor | Any, cache: Cache, chunk_size: int | None = None
 ) -> Float[Tensor, "batch vocab"]:
     """Compute `ids` behind what `cache` holds, count them into it, and return the last position's logits.
 
@@ -24,7 +25,7 @@ def prefill(
 
     Raises InputError for no ids, ids outside the vocabulary, more ids than fit, or a chunk_size below 1.
     """
-    tokens = _as_batch(ids, model)  # [B, T]
+    tokens = _as_batch(ids, model, cache)  # [B, T]
     num_tokens = tokens.shape[1]
     if chunk_size is not None and chunk_size < 1:
         raise InputError(f"chunk_size must be at least 1, not {chunk_size}")
@@ -41,13 +42,18 @@ def prefill(
     return model.logits(hidden[:, -1])  # [B, V]
 
 
-def _as_batch(ids: Sequence[int] | Tensor, model: Llama) -> Tensor:
+def _as_batch(ids: Any, model: Llama, cache: Cache) -> Tensor:
     """[B, T] on the model's device, checked: an embedding lookup outside the table is a crash on CUDA."""
-    tokens = torch.as_tensor(ids, dtype=torch.long)
+    try:
+        tokens = torch.as_tensor(ids, dtype=torch.long)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("ids must be a list of token ids, or a tensor of them: see tokenizer.encode") from None
     if tokens.numel() == 0:
         raise InputError("there are no tokens to compute: the prompt is empty")
     if tokens.dim() == 1:
         tokens = tokens[None]  # [1, T]
+    if tokens.dim() != 2 or tokens.shape[0] != cache.batch_size:
+        raise InputError(f"ids of shape {list(tokens.shape)} do not fit a cache of {cache.batch_size} sequences")
     lowest, highest = int(tokens.min()), int(tokens.max())
     if lowest < 0 or highest >= model.config.vocab_size:
         wrong = lowest if lowest < 0 else highest

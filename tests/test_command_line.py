@@ -118,6 +118,7 @@ def test_trace_and_stats_go_to_stderr_as_plain_text(tiny_dir):
         assert word in err
     assert "\x1b" not in err, "no escape sequences outside a terminal"
     assert b"prefill" not in done.stdout
+    assert all(line == line.rstrip() for line in err.splitlines()), "no padding outside a terminal"
 
 
 def test_no_cache_prints_the_same_text(tiny_dir, capsys):

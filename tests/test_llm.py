@@ -169,6 +169,13 @@ def test_a_prompt_of_the_wrong_type_is_one_sentence(tiny, prompt):
         tiny.generate(prompt)
 
 
+def test_a_text_is_no_conversation_and_a_dict_no_params(tiny):
+    with pytest.raises(InputError, match="chat takes messages"):
+        tiny.chat("hello")
+    with pytest.raises(InputError, match="SamplingParams"):
+        tiny.generate("hello", {"max_tokens": 3})
+
+
 def test_requests_that_run_side_by_side_do_not_touch_each_other(tiny):
     """There is no state outside a request: two generators advanced in turns give what each gives alone."""
     params = SamplingParams(max_tokens=20, temperature=0.7, seed=2, ignore_eos=True)

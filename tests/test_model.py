@@ -194,6 +194,13 @@ def test_ids_that_are_no_tokens_are_refused(ids):
         prefill(model, ids, KVCache(model.config, 10))
 
 
+@pytest.mark.parametrize("ids", ["text", [[1, 2], [3, 4]], [[1], [2, 3]], None, [1.5j], [[[1]]]])
+def test_ids_of_the_wrong_form_are_one_sentence(ids):
+    model = random_model()
+    with pytest.raises(InputError, match="ids"):
+        prefill(model, ids, KVCache(model.config, 10))
+
+
 def test_rotation_keeps_lengths_and_depends_on_distance_only():
     inv_freq = inverse_frequencies(tiny_config())
     torch.manual_seed(0)
