@@ -13,6 +13,7 @@ from tiny import save_tiny_model
 from minillm import LLM, SamplingParams, chat, generate
 from minillm.chat import ChatSession
 from minillm.cli import main as minillm
+from minillm.cli import wait_politely
 from minillm.errors import InputError
 
 
@@ -312,3 +313,14 @@ def test_the_bench_runs_side_by_side_with_transformers(tiny_dir, capsys):
     assert set(measured) == {"minillm", "transformers"}
     assert all(run["decode_tokens_per_s"] > 0 for runs in measured.values() for run in runs)
     assert "ratio" in err
+
+
+@pytest.mark.parametrize(("busy", "wish", "spin"), [(True, None, "1000"), (False, None, None), (True, "7", "7")])
+def test_threads_sleep_on_a_busy_machine_unless_the_user_wishes_otherwise(monkeypatch, busy, wish, spin):
+    monkeypatch.setattr("minillm.cli._others_are_running", lambda: busy)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", wish or "")  # so that it is restored afterwards
+    if wish is None:
+        monkeypatch.delenv("GOMP_SPINCOUNT")
+    wait_politely()
+    assert os.environ.get("GOMP_SPINCOUNT") == spin
