@@ -60,7 +60,7 @@ def _bench(args: argparse.Namespace) -> int:
             raise InputError(f"--{flag} must be at least {least}, not {value}")
     if args.new_tokens < 2:
         raise InputError(f"--new-tokens must be at least 2 (a rate needs two points in time), not {args.new_tokens}")
-    path = resolve(args.model or DEFAULT_MODEL)
+    path = resolve(DEFAULT_MODEL if args.model is None else args.model)
     vocab_size = open_checkpoint(path).config.vocab_size
     device = pick_device(args.device)
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {device}", file=sys.stderr)

@@ -60,7 +60,7 @@ class ChatSession:
         self.cached_ids = ids[: self.cache.length]
 
     def reset(self) -> None:
-        """Forget the conversation. The cache needs no clearing: nothing in it will match."""
+        """Forget the conversation. The cache needs no clearing: the next turn keeps only the start that it shares."""
         self.messages = list(self.opening)
 
 
@@ -85,11 +85,11 @@ def _chat(args: argparse.Namespace) -> int:
     _edit_lines()
     say(HELP)
     while (text := _read_turn()) is not None:
-        if text == "/exit":
+        if text.strip() == "/exit":
             break
-        if text == "/help":
+        if text.strip() == "/help":
             say(HELP)
-        elif text == "/reset":
+        elif text.strip() == "/reset":
             session.reset()
             say("a new conversation")
         elif text.startswith("/"):

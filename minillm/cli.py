@@ -146,4 +146,4 @@ def load_llm(args: argparse.Namespace) -> "LLM":
     from minillm.llm import LLM
     from minillm.loading import DEFAULT_MODEL
 
-    return LLM(args.model or DEFAULT_MODEL, device=args.device, dtype=args.dtype)
+    return LLM(DEFAULT_MODEL if args.model is None else args.model, device=args.device, dtype=args.dtype)

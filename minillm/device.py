@@ -25,7 +25,7 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     """
     if str(device) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(device)):
+    if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]{0,2}))?", str(device)):
         raise InputError(f"unknown device {str(device)!r}: use auto, cpu, cuda or cuda:N")
     picked = torch.device(device)
     if picked.type == "cuda":

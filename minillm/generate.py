@@ -4,6 +4,7 @@ Only the completion goes to stdout; everything else goes to stderr.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import io
 import json
@@ -154,7 +155,9 @@ def summary(generation: "Generation") -> str:
 
 def say(sentence: str) -> None:
     """A remark about the run, on stderr, in brackets."""
-    print(f"[{sentence}]", file=sys.stderr, flush=True)
+    # Whoever reads our remarks may have gone away: that must not end the answer on stdout.
+    with contextlib.suppress(BrokenPipeError):
+        print(f"[{sentence}]", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

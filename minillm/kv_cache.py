@@ -97,9 +97,16 @@ class KVCache:
             max_seq_len,
             config.head_dim,
         )
-        self.keys = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
-        self.values = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
         self.bytes_per_token = kv_bytes_per_token(config, dtype)
+        try:
+            self.keys = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
+            self.values = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
+        except RuntimeError:  # also torch's out-of-memory error
+            size = max_seq_len * batch_size * self.bytes_per_token
+            raise InputError(
+                f"a cache of {batch_size} x {max_seq_len:,} tokens needs {size / 1e9:,.1f} GB, more than there is:"
+                " ask for fewer tokens"
+            ) from None
         self._length = 0
 
     @property

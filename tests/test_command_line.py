@@ -155,6 +155,11 @@ WRONG = {
     "top_p above one": (["--prompt", "x", "--top-p", "1.5"], "top_p"),
     "an unknown dtype": (["--prompt", "x", "--dtype", "int3"], "int3"),
     "an unknown device": (["--prompt", "x", "--device", "gpu"], "gpu"),
+    "a device number beyond all numbers": (
+        ["--prompt", "x", "--device", "cuda:99999999999999999999"],
+        "unknown device",
+    ),
+    "an empty model name": (["--prompt", "x", "--model", ""], "no model"),
     "an empty stop string": (["--prompt", "x", "--stop", ""], "stop"),
     "two prompts": (["--prompt", "x", "--prompt-file", "y"], "two prompts"),
     "a prompt file that is not there": (["--prompt-file", "no-such-file"], "no-such-file"),
@@ -324,3 +329,10 @@ def test_threads_sleep_on_a_busy_machine_unless_the_user_wishes_otherwise(monkey
         monkeypatch.delenv("GOMP_SPINCOUNT")
     wait_politely()
     assert os.environ.get("GOMP_SPINCOUNT") == spin
+
+
+def test_remarks_that_nobody_reads_do_not_cost_the_answer(tiny_dir, tmp_path):
+    out = tmp_path / "out"
+    command = f"{sys.executable} -m minillm.generate --raw --prompt 'the cat' --max-tokens 3 --model {tiny_dir}"
+    subprocess.run(["bash", "-c", f"{command} 2> >(exec true) > {out}"], timeout=60, check=True)
+    assert len(out.read_bytes()) > 1

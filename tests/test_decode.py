@@ -164,3 +164,68 @@ def test_what_the_loop_could_only_ignore_or_get_wrong_is_refused(model, params, 
     chosen = KVCache(model.config, 96) if cache == "kv" else NoCache(model.config)
     with pytest.raises(InputError, match=sentence):
         steps(model, params, cache=chosen, prompt_ids=prompt_ids)
+
+
+def penalised(model, prompt, penalties, count):
+    """Greedy tokens with penalties, by the definition: each from a pass over everything, penalties worked here."""
+    sequence, generated = list(prompt), []
+    for _ in range(count):
+        logits = prefill(model, sequence, KVCache(model.config, len(sequence)))[0].clone()
+        for token in set(sequence):
+            repetition = penalties.get("repetition_penalty", 1.0)
+            logits[token] = logits[token] / repetition if logits[token] > 0 else logits[token] * repetition
+        for token in set(generated):
+            logits[token] -= penalties.get("presence_penalty", 0.0)
+            logits[token] -= penalties.get("frequency_penalty", 0.0) * generated.count(token)
+        token = int(logits.argmax())
+        sequence.append(token)
+        generated.append(token)
+    return generated
+
+
+@pytest.mark.parametrize(
+    "penalties",
+    [{"repetition_penalty": 5.0}, {"presence_penalty": 2.0}, {"frequency_penalty": 2.0}],
+    ids=["repetition", "presence", "frequency"],
+)
+def test_penalties_count_the_prompt_and_every_token_generated(penalties):
+    """Forgetting to tell the sampler of a token, or of the prompt, changes nothing that any other test sees."""
+    model = random_model(std=0.1)
+    model.config = replace(model.config, eos_token_ids=())
+    expected = penalised(model, PROMPT, penalties, 30)
+    assert expected != tokens(model, SamplingParams(max_tokens=30)), "the penalty must matter here"
+    assert tokens(model, SamplingParams(max_tokens=30, **penalties), prompt_ids=PROMPT) == expected
+
+
+def test_the_repetition_penalty_looks_at_the_prompt():
+    model = random_model(std=0.1)
+    likeliest = int(prefill(model, PROMPT, KVCache(model.config, 20)).argmax())
+    prompt = [likeliest, *PROMPT]
+    logits = prefill(model, prompt, KVCache(model.config, 20))
+    again = int(logits.argmax())
+    prompt = [again, *prompt]
+    logits = prefill(model, prompt, KVCache(model.config, 20))[0]
+    first = next(
+        decode(
+            model,
+            logits[None],
+            (cache := _filled(model, prompt)),
+            SamplingParams(repetition_penalty=100.0),
+            prompt_ids=prompt,
+        )
+    )
+    assert first.token_id == penalised(model, prompt, {"repetition_penalty": 100.0}, 1)[0]
+    assert first.token_id not in prompt
+    assert cache.length == len(prompt)
+
+
+def _filled(model, prompt):
+    cache = KVCache(model.config, 96)
+    prefill(model, prompt, cache)
+    return cache
+
+
+def test_a_cache_that_no_memory_can_hold_is_one_sentence(model):
+    config = replace(model.config, max_position_embeddings=10**12)
+    with pytest.raises(InputError, match="more than there is"):
+        KVCache(config, 10**12)
