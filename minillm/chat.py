@@ -43,19 +43,20 @@ class ChatSession:
         Raises InputError when the conversation has outgrown the cache; the conversation is then as it was before.
         """
         messages = [*self.messages, {"role": "user", "content": text}]
-        generation = self.llm.start(messages, params, cache=self.cache, cached_ids=self.cached_ids)
-        self.cached_ids = self.cached_ids[: self.cache.length]
-        if len(generation.prompt_ids) >= self.cache.max_seq_len:
+        num_tokens = len(self.llm.tokenizer.encode_chat(messages))
+        if num_tokens >= self.cache.max_seq_len:
             raise InputError(
-                f"the conversation has {len(generation.prompt_ids):,} tokens and there is room for"
+                f"the conversation has {num_tokens:,} tokens and there is room for"
                 f" {self.cache.max_seq_len:,}: /reset starts anew"
             )
+        generation = self.llm.start(messages, params, cache=self.cache, cached_ids=self.cached_ids)
+        self.cached_ids = self.cached_ids[: self.cache.length]
         self.messages = messages
         return generation
 
     def commit(self, generation: "Generation") -> None:
         """Keep the turn (also one that was stopped in the middle): its text, and the ids that the cache now holds."""
-        self.messages.append({"role": "assistant", "content": generation.text})
+        self.messages.append({"role": "assistant", "content": generation.completion().text})
         ids = (*generation.prompt_ids, *(step.token_id for step in generation.steps))
         self.cached_ids = ids[: self.cache.length]
 
@@ -134,7 +135,7 @@ def _answer(session: ChatSession, text: str, params: "SamplingParams", stats: bo
         for piece in generation:
             write(piece.text)
     except KeyboardInterrupt:
-        pass
+        write(generation.unshown_text())
     write("\n")
     session.commit(generation)
     if stats:

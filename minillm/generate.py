@@ -107,6 +107,8 @@ def _run(generation: "Generation", quiet: bool) -> bool:
             if piece.text and not quiet:
                 write(piece.text)
     except KeyboardInterrupt:
+        if not quiet:
+            write(generation.unshown_text())
         return True
     finally:
         if not quiet:

@@ -283,6 +283,21 @@ def test_a_conversation_that_outgrows_its_room_says_so_and_stays_as_it_was(tiny)
     assert again.text == tiny.chat(session.messages, SamplingParams(max_tokens=len(again.steps), ignore_eos=True)).text
 
 
+def test_a_conversation_as_long_as_the_models_context_says_how_to_go_on(tiny):
+    session = ChatSession(tiny)
+    with pytest.raises(InputError, match="/reset"):
+        session.start("x" * 400, SamplingParams(max_tokens=3))
+
+
+def test_a_new_conversation_keeps_its_system_message(tiny):
+    session = ChatSession(tiny, system="the dog")
+    session.start("hi", SamplingParams(max_tokens=3))
+    session.reset()
+    again = session.start("yo", SamplingParams(max_tokens=3))
+    messages = [{"role": "system", "content": "the dog"}, {"role": "user", "content": "yo"}]
+    assert list(again.prompt_ids) == tiny.tokenizer.encode_chat(messages)
+
+
 def test_the_chat_command_answers_line_by_line(tiny_dir, tiny):
     done = run(["chat", "--max-tokens", "5"], tiny_dir, stdin=b"the cat\n/reset\nthe cat\n/what\n/exit\nnot read\n")
     answer = tiny.chat([{"role": "user", "content": "the cat"}], SamplingParams(max_tokens=5)).text

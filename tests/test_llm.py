@@ -99,6 +99,20 @@ def test_a_request_given_up_midway_reports_what_it_had(tiny):
     assert len(completion.token_ids) == 4
 
 
+def test_a_request_given_up_midway_gives_what_it_held_back(tiny):
+    """Half of a stop string, half of a character: at the end of a request nothing may be lost."""
+    free = tiny.generate("the cat", SamplingParams(max_tokens=30, ignore_eos=True))
+    params = SamplingParams(max_tokens=30, ignore_eos=True, stop=free.text[:8] + "ZZZZ")
+    running = tiny.start("the cat", params)
+    pieces = iter(running)
+    for _ in range(4):
+        next(pieces)
+    completion = running.completion()
+    assert completion.text == tiny.tokenizer.decode(completion.token_ids)
+    assert completion.text.startswith(running.text)
+    assert len(running.text) < len(completion.text)
+
+
 def test_a_request_runs_once(tiny):
     """Run again, it would write its prompt behind its own completion in the cache."""
     running = tiny.start("the cat", SamplingParams(max_tokens=2))
