@@ -129,9 +129,7 @@ def minillm_engine(path: Path, device: "torch.device", dtype: "torch.dtype") -> 
     def run(ids: list[int], new_tokens: int) -> Run:
         params = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
         generation = Generation(llm.model, llm.tokenizer, ids, params, llm.new_cache(len(ids) + new_tokens))
-        for _ in generation:
-            pass
-        metrics = generation.metrics()
+        metrics = generation.run().metrics
         return Run(metrics.prefill_tokens_per_s, metrics.decode_tokens_per_s or 0.0)
 
     return run

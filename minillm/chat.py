@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from minillm.cli import Parser, add_model_flags, add_sampling_flags, guarded, load_llm, sampling_params
 from minillm.errors import InputError
-from minillm.generate import say, summary, write
+from minillm.generate import print_tables, say, summary, write
 
 if TYPE_CHECKING:
     from minillm.generation import Generation
@@ -86,16 +86,17 @@ def _chat(args: argparse.Namespace) -> int:
     _edit_lines()
     say(HELP)
     while (text := _read_turn()) is not None:
-        if text.strip() == "/exit":
+        command = text.strip()
+        if command == "/exit":
             break
-        if text.strip() == "/help":
+        if command == "/help":
             say(HELP)
-        elif text.strip() == "/reset":
+        elif command == "/reset":
             session.reset()
             say("a new conversation")
         elif text.startswith("/"):
             say(f"there is no command {text.split()[0]!r}: {HELP}")
-        elif text.strip():
+        elif command:
             _answer(session, text, params, args.stats)
     return 0
 
@@ -138,12 +139,7 @@ def _answer(session: ChatSession, text: str, params: "SamplingParams", stats: bo
         write(generation.unshown_text())
     write("\n")
     session.commit(generation)
-    if stats:
-        from rich.console import Console
-
-        from minillm.trace import print_stats
-
-        print_stats(generation, Console(stderr=True, highlight=False))
+    print_tables(generation, stats=stats)
     cached = generation.cached_tokens
     say(f"{summary(generation)}; {cached} tokens were in the cache")
 

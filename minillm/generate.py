@@ -125,32 +125,35 @@ def write(text: str) -> None:
 
 def _report(generation: "Generation", args: argparse.Namespace) -> None:
     """After the completion: JSON if asked for, then the trace, the statistics, and one line of summary."""
-    completion = generation.completion()
     if args.json:
-        print(json.dumps(dataclasses.asdict(completion), ensure_ascii=True))
-    if args.trace or args.stats:
-        from rich.console import Console
-
-        from minillm.trace import print_stats, print_trace
-
-        # On a terminal the tables take its width; in a file or a pipe no line is cut, and none is padded.
-        terminal = sys.stderr.isatty()
-        console = Console(stderr=True, highlight=False) if terminal else Console(file=io.StringIO(), width=400)
-        if args.trace:
-            print_trace(generation, console)
-        if args.stats:
-            print_stats(generation, console)
-        if isinstance(console.file, io.StringIO):
-            lines = console.file.getvalue().splitlines()
-            print("\n".join(line.rstrip() for line in lines), file=sys.stderr)
+        print(json.dumps(dataclasses.asdict(generation.completion()), ensure_ascii=True))
+    print_tables(generation, trace=args.trace, stats=args.stats)
     say(summary(generation))
+
+
+def print_tables(generation: "Generation", *, trace: bool = False, stats: bool = False) -> None:
+    """The trace and the statistics, on stderr: as wide as a terminal, or, elsewhere, with no line cut or padded."""
+    if not (trace or stats):
+        return
+    from rich.console import Console
+
+    from minillm.trace import print_stats, print_trace
+
+    plain = None if sys.stderr.isatty() else io.StringIO()
+    console = Console(stderr=True, highlight=False) if plain is None else Console(file=plain, width=400)
+    if trace:
+        print_trace(generation, console)
+    if stats:
+        print_stats(generation, console)
+    if plain is not None:
+        print("\n".join(line.rstrip() for line in plain.getvalue().splitlines()), file=sys.stderr)
 
 
 def summary(generation: "Generation") -> str:
     """One line: how much came out, how fast, and why it ended."""
     m = generation.metrics()
     ended = {"stop": "stopped by itself", "length": "length limit reached", "abort": "interrupted"}
-    reason = ended[generation.completion().finish_reason]
+    reason = ended[generation.finish_reason]
     speed = f", {m.decode_tokens_per_s:.1f} tokens/s" if m.decode_tokens_per_s else ""
     return f"{m.prompt_tokens} tokens in, {m.completion_tokens} out, first after {m.ttft_s:.2f} s{speed}; {reason}"
 

@@ -122,22 +122,33 @@ class Generation:
         """The text handed out so far."""
         return "".join(piece.text for piece in self.pieces)
 
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended: "stop", "length", or "abort" while the request has not come to its own end."""
+        return (self.pieces[-1].finish_reason if self.pieces else None) or "abort"
+
+    def run(self) -> Completion:
+        """Run to the end, and give the result."""
+        for _ in self:
+            pass
+        return self.completion()
+
     def unshown_text(self) -> str:
         """Text of the tokens so far that was not handed out: what was held back when the request was stopped."""
         whole = "".join(piece.text for piece in detokenize(list(self.steps), self.tokenizer, self.params.stop))
         return whole[len(self.text) :]
 
     def completion(self) -> Completion:
-        """The result so far; its finish_reason is "abort" while the request has not come to its own end.
+        """The result so far.
 
         A request that was stopped from outside may have held text back (half a character, the start of a stop
         string): nothing is coming that could decide, so it is part of the result.
         """
-        reason = self.pieces[-1].finish_reason if self.pieces else None
+        reason = self.finish_reason
         return Completion(
-            text=self.text if reason else self.text + self.unshown_text(),
+            text=self.text + self.unshown_text() if reason == "abort" else self.text,
             token_ids=tuple(step.token_id for step in self.steps),
-            finish_reason=reason or "abort",
+            finish_reason=reason,
             prompt_token_ids=self.prompt_ids,
             logprobs=self._logprobs(),
             metrics=self.metrics(),

@@ -51,8 +51,8 @@ class LLM:
             texts = [_text(one) for one in prompt]
             for text in texts:
                 self._check_prompt(self.tokenizer.encode(text))
-            return [_finish(self.start(text, params)) for text in texts]
-        return _finish(self.start(_text(prompt), params))
+            return [self.start(text, params).run() for text in texts]
+        return self.start(_text(prompt), params).run()
 
     def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:
         """The completion of `prompt`, piece by piece; joined, the pieces are `generate(prompt, params).text`."""
@@ -60,7 +60,7 @@ class LLM:
 
     def chat(self, messages: Messages | Any, params: SamplingParams | None = None) -> Completion:
         """The assistant's answer to `messages` ([{"role": "user", "content": "hi"}, ...])."""
-        return _finish(self.start(_messages(messages), params))
+        return self.start(_messages(messages), params).run()
 
     def stream_chat(self, messages: Messages | Any, params: SamplingParams | None = None) -> Iterator[str]:
         """The assistant's answer, piece by piece."""
@@ -142,12 +142,6 @@ def _messages(messages: Any) -> Any:
     if isinstance(messages, str):
         raise InputError('chat takes messages, [{"role": "user", "content": "..."}]; generate continues a text')
     return messages
-
-
-def _finish(generation: Generation) -> Completion:
-    for _ in generation:
-        pass
-    return generation.completion()
 
 
 def _texts(generation: Generation) -> Iterator[str]:

@@ -199,30 +199,15 @@ def test_penalties_count_the_prompt_and_every_token_generated(penalties):
 
 def test_the_repetition_penalty_looks_at_the_prompt():
     model = random_model(std=0.1)
-    likeliest = int(prefill(model, PROMPT, KVCache(model.config, 20)).argmax())
-    prompt = [likeliest, *PROMPT]
-    logits = prefill(model, prompt, KVCache(model.config, 20))
-    again = int(logits.argmax())
-    prompt = [again, *prompt]
-    logits = prefill(model, prompt, KVCache(model.config, 20))[0]
-    first = next(
-        decode(
-            model,
-            logits[None],
-            (cache := _filled(model, prompt)),
-            SamplingParams(repetition_penalty=100.0),
-            prompt_ids=prompt,
-        )
-    )
+    prompt = list(PROMPT)
+    for _ in range(2):  # put what is likeliest into the prompt, so that the penalty has something to change
+        prompt.insert(0, int(prefill(model, prompt, KVCache(model.config, 20)).argmax()))
+    cache = KVCache(model.config, 96)
+    params = SamplingParams(repetition_penalty=100.0)
+    first = next(decode(model, prefill(model, prompt, cache), cache, params, prompt_ids=prompt))
     assert first.token_id == penalised(model, prompt, {"repetition_penalty": 100.0}, 1)[0]
     assert first.token_id not in prompt
     assert cache.length == len(prompt)
-
-
-def _filled(model, prompt):
-    cache = KVCache(model.config, 96)
-    prefill(model, prompt, cache)
-    return cache
 
 
 def test_a_cache_that_no_memory_can_hold_is_one_sentence(model):
