@@ -47,7 +47,10 @@ __all__ = [
 
 NUCLEUS_HEAD = 256
 """How many of the likeliest tokens top-p looks at first. A trained model's nucleus is rarely larger; and of
-49,152 tokens one CPU core finds the likeliest 256 in 0.15 ms, while it needs 4 ms to sort them all."""
+49,152 tokens one CPU core finds the likeliest 256 in 0.13 ms, while it needs 4.1 ms to sort them all:
+
+    OMP_NUM_THREADS=1 python -m timeit -s "import torch; p = torch.randn(49152).softmax(0)" "p.topk(256)"
+"""
 
 
 # --- What comes out, and what a request remembers ---------------------------------------------------------

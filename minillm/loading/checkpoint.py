@@ -19,7 +19,7 @@ from minillm.errors import InputError, MissingError
 from minillm.loading.files import read_json_object
 
 # A tensor is copied in pieces of this size, so that filling a model takes little memory beyond the model's
-# own: small beside any checkpoint, large enough (measured) that opening the file anew for each piece costs
+# own: small beside any checkpoint, large enough that opening the file anew for each piece costs
 # nothing.
 PIECE_BYTES = 16 << 20
 
