@@ -38,7 +38,8 @@ def causal_attention(
         # instead of 1.5 ms with `enable_gqa` on a single row:
         #     S="import torch, torch.nn.functional as F; f = F.scaled_dot_product_attention
         #     q, k = torch.randn(1, 9, 1, 64).bfloat16(), torch.randn(1, 3, 2048, 64).bfloat16(); v = k.clone()"
-        #     python -m timeit -s "$S" "f(q.view(1, 3, 3, 64), k, v)"; python -m timeit -s "$S" "f(q, k, v, enable_gqa=True)"
+        #     python -m timeit -s "$S" "f(q.view(1, 3, 3, 64), k, v)"
+        #     python -m timeit -s "$S" "f(q, k, v, enable_gqa=True)"
         rows = q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)  # [B, Hkv, H/Hkv, D]
         return F.scaled_dot_product_attention(rows, k, v).view(batch, num_heads, 1, head_dim)  # [B, H, 1, D]
     if q_len == kv_len:
