@@ -112,7 +112,9 @@ def _read_turn() -> str | None:
     """The next line of the user's; None at the end of input. Ctrl-C at the prompt clears the line."""
     while True:
         try:
-            # The prompt goes to stderr, so that a pipe on stdout receives the answers alone.
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                return input("> ")  # readline draws the line anew while it is edited, so it must know the prompt
+            # Elsewhere the prompt goes to stderr, so that a pipe on stdout receives the answers alone.
             sys.stderr.write("> ")
             sys.stderr.flush()
             return input()
