@@ -1,4 +1,4 @@
-"""Linear: y = x W^T (+ b), with two routes of its own on a CPU, where the library's product leaves speed behind.
+"""Linear: y = x W^T (+ b), with routes of its own on a CPU, where the library's general product leaves speed behind.
 
 One row (a decode step). The product with a single row does almost no arithmetic: its time is the time to read the
 weights. In float32, the matrix-vector product that `F.linear` ends in runs on one thread, and one thread cannot
@@ -11,6 +11,8 @@ bfloat16 instructions, 113 MB of float32 weights took 8.8 ms (13 GB/s), and as s
     python -m timeit -s "$S" "F.linear(x, w)"
     python -m timeit -s "$S" "matvec_by_slabs(x[0], w, torch.get_num_threads())"
 
+In a half precision that the processor has no instructions for, the library has a matrix-vector product on all
+threads, but goes to it through the general product; called by its own name, it costs less around it.
 
 Many rows (prefill) in a half precision that the processor has no instructions for. The library then converts
 number by number, inside the innermost loop. Converting the whole matrix to float32 first, once for all rows, costs
@@ -21,7 +23,6 @@ it did not pay yet, at 16 it did:
     w = torch.randn(3072, 576).bfloat16(); x = torch.randn(512, 576).bfloat16()"
     python -m timeit -s "$S" "F.linear(x, w)"
     python -m timeit -s "$S" "F.linear(x.float(), w.float()).bfloat16()"
-
 """
 
 import functools
@@ -56,21 +57,26 @@ def slabs_for(out_features: int, threads: int) -> int:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` that picks the faster of two ways to the same numbers. Its weights are left to be filled."""
+    """`nn.Linear` that picks the fastest of several ways to the same numbers. Its weights are left to be filled."""
 
     def reset_parameters(self) -> None:
         """Draw no random weights: a checkpoint fills them, and drawing millions of numbers takes seconds."""
 
     def forward(self, input: Float[Tensor, "*rows in_features"]) -> Float[Tensor, "*rows out_features"]:
         weight, bias = self.weight, self.bias
+        if weight.device.type != "cpu":
+            return F.linear(input, weight, bias)  # [..., out]
         num_rows = input.numel() // self.in_features
-        if weight.device.type == "cpu":
-            if num_rows == 1 and weight.dtype == torch.float32:
-                slabs = slabs_for(self.out_features, torch.get_num_threads())
-                product = matvec_by_slabs(input.reshape(-1), weight, slabs)  # [out]
-                output = product.view(*input.shape[:-1], self.out_features)  # [..., out]
-                return output if bias is None else output + bias
-            if num_rows >= WIDEN_FROM_ROWS and not cpu_multiplies(weight.dtype):
-                wide_bias = None if bias is None else bias.float()
-                return F.linear(input.float(), weight.float(), wide_bias).to(weight.dtype)  # [..., out]
+        native = cpu_multiplies(weight.dtype)
+        if num_rows == 1 and (weight.dtype == torch.float32 or not native):
+            product = self._matvec(input.reshape(-1)).view(*input.shape[:-1], self.out_features)  # [..., out]
+            return product if bias is None else product + bias
+        if num_rows >= WIDEN_FROM_ROWS and not native:
+            wide_bias = None if bias is None else bias.float()
+            return F.linear(input.float(), weight.float(), wide_bias).to(weight.dtype)  # [..., out]
         return F.linear(input, weight, bias)  # [..., out]
+
+    def _matvec(self, x: Float[Tensor, " in_features"]) -> Float[Tensor, " out_features"]:
+        if self.weight.dtype == torch.float32:
+            return matvec_by_slabs(x, self.weight, slabs_for(self.out_features, torch.get_num_threads()))
+        return torch.mv(self.weight, x)

@@ -68,13 +68,14 @@ class Attention(nn.Module):
         sin: Float[Tensor, "batch 1 q_len half_dim"],
         cache: Cache,
     ) -> Float[Tensor, "batch q_len hidden"]:
-        qkv = self.qkv_proj(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # [B, H + 2 Hkv, T, D]
+        batch, q_len, _ = x.shape
         num_heads, num_kv_heads = self.num_heads, self.num_kv_heads
-        qk, v = qkv.split([num_heads + num_kv_heads, num_kv_heads], dim=1)  # [B, H + Hkv, T, D], [B, Hkv, T, D]
-        qk = apply_rope(qk, cos, sin)  # queries and keys are turned alike
-        q, k = qk.split([num_heads, num_kv_heads], dim=1)  # [B, H, T, D], [B, Hkv, T, D]
+        qkv = self.qkv_proj(x).view(batch, q_len, -1, self.head_dim).transpose(1, 2)  # [B, H + 2 Hkv, T, D]
+        v = qkv[:, num_heads + num_kv_heads :]  # [B, Hkv, T, D]
+        qk = apply_rope(qkv[:, : num_heads + num_kv_heads], cos, sin)  # queries and keys are turned alike
+        q, k = qk[:, :num_heads], qk[:, num_heads:]  # [B, H, T, D], [B, Hkv, T, D]
         mixed = cache.attend(self.layer, q, k, v)  # [B, H, T, D]
-        return self.o_proj(mixed.transpose(1, 2).flatten(2))  # [B, T, E]
+        return self.o_proj(mixed.transpose(1, 2).reshape(batch, q_len, -1))  # [B, T, E]
 
 
 class SwiGLU(nn.Module):

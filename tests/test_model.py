@@ -282,10 +282,11 @@ def test_one_row_through_linear_equals_the_same_row_among_others(in_features, ou
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bias", [True, False])
-def test_many_rows_in_half_precision_are_the_same_with_and_without_instructions_for_it(monkeypatch, dtype, bias):
+@pytest.mark.parametrize("num_rows", [1, 2, 2 * WIDEN_FROM_ROWS])
+def test_rows_in_half_precision_are_the_same_with_and_without_instructions_for_it(monkeypatch, dtype, bias, num_rows):
     torch.manual_seed(0)
     linear = random_linear(48, 80, bias).to(dtype)
-    rows = torch.randn(2, WIDEN_FROM_ROWS, 48, dtype=dtype)
+    rows = torch.randn(1, num_rows, 48, dtype=dtype)
     outputs = []
     for native in (True, False):
         monkeypatch.setattr("minillm.linear.cpu_multiplies", lambda _, native=native: native)
