@@ -21,6 +21,27 @@ def causal_mask(q_len: int, kv_len: int, device: torch.device | None = None) -> 
     return allowed.tril(diagonal=kv_len - q_len)
 
 
+def single_query_attention(
+    q: Float[Tensor, "batch num_heads 1 head_dim"],
+    k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    v: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+) -> Float[Tensor, "batch num_heads 1 head_dim"]:
+    """softmax(q k^T / sqrt(head_dim)) v for the newest token alone, which sees every key: no mask.
+
+    The query heads that share a key head become the rows of one small matrix, so that each key is read once per
+    group. In bfloat16 over 2,048 keys, on two cores, 0.28 ms instead of 1.5 ms with `enable_gqa` on a single row:
+
+        S="import torch, torch.nn.functional as F; f = F.scaled_dot_product_attention
+        q, k = torch.randn(1, 9, 1, 64).bfloat16(), torch.randn(1, 3, 2048, 64).bfloat16(); v = k.clone()"
+        python -m timeit -s "$S" "f(q.view(1, 3, 3, 64), k, v)"
+        python -m timeit -s "$S" "f(q, k, v, enable_gqa=True)"
+    """
+    batch, num_heads, _, head_dim = q.shape
+    num_kv_heads = k.shape[1]
+    rows = q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)  # [B, Hkv, H/Hkv, D]
+    return F.scaled_dot_product_attention(rows, k, v).view(batch, num_heads, 1, head_dim)  # [B, H, 1, D]
+
+
 def causal_attention(
     q: Float[Tensor, "batch num_heads q_len head_dim"],
     k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
@@ -30,18 +51,9 @@ def causal_attention(
 
     Grouped-query attention: query head h reads key/value head h // (num_heads // num_kv_heads).
     """
-    batch, num_heads, q_len, head_dim = q.shape
-    num_kv_heads, kv_len = k.shape[1], k.shape[2]
+    q_len, kv_len = q.shape[2], k.shape[2]
     if q_len == 1:
-        # The newest token sees everything: no mask. The query heads that share a key head become rows of one
-        # small matrix, so each key is read once per group. In bfloat16 over 2,048 keys, on two cores, 0.28 ms
-        # instead of 1.5 ms with `enable_gqa` on a single row:
-        #     S="import torch, torch.nn.functional as F; f = F.scaled_dot_product_attention
-        #     q, k = torch.randn(1, 9, 1, 64).bfloat16(), torch.randn(1, 3, 2048, 64).bfloat16(); v = k.clone()"
-        #     python -m timeit -s "$S" "f(q.view(1, 3, 3, 64), k, v)"
-        #     python -m timeit -s "$S" "f(q, k, v, enable_gqa=True)"
-        rows = q.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)  # [B, Hkv, H/Hkv, D]
-        return F.scaled_dot_product_attention(rows, k, v).view(batch, num_heads, 1, head_dim)  # [B, H, 1, D]
+        return single_query_attention(q, k, v)  # [B, H, 1, D]
     if q_len == kv_len:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)  # [B, H, T, D]
     mask = causal_mask(q_len, kv_len, q.device)  # [T, S]

@@ -8,6 +8,7 @@ from minillm.detokenizer import Piece, detokenize
 from minillm.device import clock
 from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
+from minillm.metrics import Metrics, time_per_output_token
 from minillm.model import Llama
 from minillm.prefill import prefill
 from minillm.sampler import SamplingParams
@@ -21,21 +22,6 @@ class TokenLogprob:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """What a request took. Rates and times that need a second token are None where there was only one."""
-
-    prompt_tokens: int
-    cached_tokens: int  # of the prompt's tokens, those whose keys and values were there already
-    completion_tokens: int
-    ttft_s: float  # time to first token: from the request's start until its first token was chosen
-    tpot_s: float | None  # time per output token: mean over the tokens after the first
-    prefill_tokens_per_s: float
-    decode_tokens_per_s: float | None
-    kv_bytes: int  # keys and values held at the end
-    total_s: float
 
 
 @dataclass(frozen=True)
@@ -162,7 +148,7 @@ class Generation:
     def metrics(self) -> Metrics:
         """Times and rates so far."""
         times, computed = self.token_times_s, len(self.prompt_ids) - self.cached_tokens
-        tpot_s = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
+        tpot_s = time_per_output_token(times)
         return Metrics(
             prompt_tokens=len(self.prompt_ids),
             cached_tokens=self.cached_tokens,

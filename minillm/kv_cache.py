@@ -64,6 +64,11 @@ def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * dtype.itemsize
 
 
+def tokens_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, batch_size: int = 1) -> int:
+    """How many tokens each of `batch_size` sequences may have before their keys and values exceed `num_bytes`."""
+    return num_bytes // (kv_bytes_per_token(config, dtype) * batch_size)
+
+
 class KVCache:
     """A dense cache: room for `max_seq_len` tokens of `batch_size` equally long sequences, reserved up front.
 
@@ -147,12 +152,26 @@ class KVCache:
         v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
     ) -> Float[Tensor, "batch num_heads q_len head_dim"]:
         """Write k and v behind what is held, and attend over both. Raises InputError where they do not fit."""
+        return causal_attention(q, *self.append(layer, k, v))  # [B, H, T, D]
+
+    def append(
+        self,
+        layer: int,
+        k: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+        v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+    ) -> tuple[
+        Float[Tensor, "batch num_kv_heads kv_len head_dim"], Float[Tensor, "batch num_kv_heads kv_len head_dim"]
+    ]:
+        """Write one layer's k and v behind what is held; give the keys and values of all tokens so far, as views.
+
+        Raises InputError where they do not fit. `length` stays: it is one for all layers, and the caller advances it.
+        """
         start, end = self.length, self.length + k.shape[2]
         self._check_room(end)
-        keys, values = self.keys[layer], self.values[layer]  # [B, Hkv, S, D]
+        keys, values = self.keys[layer], self.values[layer]  # [B, Hkv, max_seq_len, D]
         keys[:, :, start:end] = k
         values[:, :, start:end] = v
-        return causal_attention(q, keys[:, :, :end], values[:, :, :end])  # [B, H, T, D]
+        return keys[:, :, :end], values[:, :, :end]  # [B, Hkv, S, D]
 
     def advance(self, num_tokens: int) -> None:
         """Count `num_tokens` freshly written tokens in."""

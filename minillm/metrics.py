@@ -1,0 +1,53 @@
+"""What a request took, and the few rules by which such numbers are made and predicted. All arithmetic, no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What a request took. Rates and times that need a second token are None where there was only one."""
+
+    prompt_tokens: int
+    cached_tokens: int  # of the prompt's tokens, those whose keys and values were there already
+    completion_tokens: int
+    ttft_s: float  # time to first token: from the request's start until its first token was chosen
+    tpot_s: float | None  # time per output token: mean over the tokens after the first
+    prefill_tokens_per_s: float
+    decode_tokens_per_s: float | None
+    kv_bytes: int  # keys and values held at the end
+    total_s: float
+
+
+def time_per_output_token(token_times_s: Sequence[float]) -> float | None:
+    """TPOT in seconds: the mean gap between tokens. `token_times_s` says when each was there, in seconds.
+
+    n tokens have n - 1 gaps. The wait for the first one is not among them: that is TTFT, which grows with the
+    prompt. None where there was no second token.
+    """
+    if len(token_times_s) < 2:
+        return None
+    return (token_times_s[-1] - token_times_s[0]) / (len(token_times_s) - 1)
+
+
+def request_seconds(ttft_s: float, tpot_s: float, completion_tokens: int) -> float:
+    """How long a request of `completion_tokens` >= 1 tokens takes from end to end, in seconds."""
+    return ttft_s + (completion_tokens - 1) * tpot_s
+
+
+def tokens_held(prompt_tokens: int, completion_tokens: int) -> int:
+    """Tokens whose keys and values a cache holds at the end of a request.
+
+    One less than there are: the last token is chosen, handed out, and never computed, because nobody asks what
+    would follow it.
+    """
+    return prompt_tokens + max(0, completion_tokens - 1)
+
+
+def decode_ceiling(bandwidth_bytes_per_s: float, weight_bytes: float, kv_bytes: float = 0.0) -> float:
+    """The most tokens per second that one request can decode at, whatever the program.
+
+    Each token's pass reads all the weights and the keys and values of all tokens so far, once; memory delivers
+    `bandwidth_bytes_per_s`. Arithmetic is left out: at batch 1 there is little of it.
+    """
+    return bandwidth_bytes_per_s / (weight_bytes + kv_bytes)

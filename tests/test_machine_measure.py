@@ -1,0 +1,40 @@
+"""The machine's own limits, measured: only what must hold on any machine is asserted."""
+
+import pytest
+import torch
+
+from minillm.machine import measure
+
+
+@pytest.fixture
+def clock_of(monkeypatch):
+    """Give the measurements a clock that returns these readings, so that their arithmetic can be checked."""
+
+    def use(*readings):
+        values = iter(readings)
+        monkeypatch.setattr(measure, "clock", lambda device: next(values))
+
+    return use
+
+
+def test_bandwidth_is_bytes_over_the_shortest_time(clock_of):
+    clock_of(0.0, 2.0, 10.0, 10.5)
+    assert measure.read_bandwidth(num_bytes=4000, repeats=2) == 4000 / 0.5
+
+
+def test_flops_count_a_multiplication_and_an_addition_per_term(clock_of):
+    clock_of(0.0, 4.0)
+    assert measure.matmul_flops(dtype=torch.float32, size=10, repeats=1) == 2 * 10**3 / 4.0
+
+
+def test_every_byte_is_read(monkeypatch):
+    """A sum over a part of the numbers would report a bandwidth that is not there."""
+    results = []
+
+    def once(work, device, repeats):
+        results.append(work())
+        return 1.0
+
+    monkeypatch.setattr(measure, "_best_seconds", once)
+    measure.read_bandwidth(num_bytes=4 * 640)
+    assert float(results[0].sum()) == 640
