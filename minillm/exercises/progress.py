@@ -1,0 +1,82 @@
+"""Where a reader is: the state of each exercise, and the table that shows it."""
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from minillm.exercises import reader_files
+from minillm.exercises.manifest import Exercise
+
+if TYPE_CHECKING:
+    from minillm.exercises.grading import Verdict
+
+
+class State(Enum):
+    """How far an exercise is."""
+
+    NOT_STARTED = "not started"
+    STARTED = "not yet right"
+    FINISHED = "passed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One exercise and its state."""
+
+    exercise: Exercise
+    state: State
+
+    @property
+    def next_step(self) -> str:
+        """What to do now; "" when there is nothing."""
+        if self.state is State.FINISHED:
+            return ""
+        if self.state is State.STARTED:
+            return f"pytest --hint {self.exercise.id}"
+        path = reader_files.path_of(self.exercise)
+        line = f":{reader_files.line_of(self.exercise)}" if path.is_file() else ""
+        return f"read {self.exercise.chapter_path}, then edit {reader_files.shown(path)}{line}"
+
+
+def grade_own(exercise: Exercise) -> "Verdict":
+    """Grade the function in the reader's file. One that cannot be loaded fails, with the line that is at fault."""
+    from minillm.exercises.grading import failed, grade
+
+    if not reader_files.is_started(exercise):
+        path = reader_files.shown(reader_files.path_of(exercise))
+        line = reader_files.line_of(exercise)
+        return failed(exercise, f"It is not started: {path}, line {line}, still says todo({exercise.id!r}).")
+    try:
+        function = reader_files.load(exercise)
+    except reader_files.UnusableCode as error:
+        message, _, line = str(error).partition("\n")
+        return failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
+    return grade(exercise, function)
+
+
+def state_of(exercise: Exercise) -> State:
+    """The state, graded if anything was written."""
+    if not reader_files.is_started(exercise):
+        return State.NOT_STARTED
+    return State.FINISHED if grade_own(exercise).passed else State.STARTED
+
+
+def table(rows: Iterable[Row], width: int = 110) -> str:
+    """The progress table, as plain text."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    grid = Table(box=None, pad_edge=False)
+    for heading in ("id", "exercise", "state", "next step"):
+        grid.add_column(heading, no_wrap=heading != "next step", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, (row.exercise.id, row.exercise.title, row.state.value, row.next_step)))
+    out = io.StringIO()
+    Console(file=out, width=width).print(grid)
+    passed = sum(row.state is State.FINISHED for row in rows)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join([*lines, "", f"{passed} of {len(rows)} passed"])
