@@ -5,20 +5,9 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from minillm.errors import MissingError
+from minillm.exercises.checkout import checkout
 from minillm.exercises.grading import Grader
 from minillm.exercises.manifest import Exercise
-
-
-def checkout() -> Path:
-    """The root of the repository that this package is part of. Raises MissingError where it was installed alone."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "tests" / "graders").is_dir():
-        raise MissingError(
-            f"the graders are in the repository's tests/ directory, and there is none beside {root / 'minillm'}:"
-            ' clone the repository and `pip install -e ".[test]"` there'
-        )
-    return root
 
 
 def grader_of(exercise: Exercise) -> Grader:

@@ -92,8 +92,8 @@ def failed(exercise: Exercise, *lines: str, cause: str = "") -> Verdict:
     return Verdict(exercise, False, "\n".join((f"{exercise.id} {exercise.title}: not yet.", *lines)), cause)
 
 
-def run_cases(grader: Grader, function: Function, limit_s: float = TIME_LIMIT_S) -> list[Observation | Raised]:
-    """What came of each case; it ends early where code is not written, or never ends."""
+def run_cases(grader: Grader, function: Function, limit_s: float | None = None) -> list[Observation | Raised]:
+    """What came of each case; it ends early where code is not written, or never ends. No limit: code that is trusted."""
     outcomes: list[Observation | Raised] = []
     for case in grader.cases:
         outcomes.append(_run(case, function, limit_s))
@@ -108,8 +108,10 @@ def worst_distance(grader: Grader, function: Function) -> float:
     return max(_outcome_distance(o, case.want()) for o, case in zip(outcomes, grader.cases, strict=False))
 
 
-def _run(case: Case, function: Function, limit_s: float) -> Observation | Raised:
+def _run(case: Case, function: Function, limit_s: float | None) -> Observation | Raised:
     try:
+        if limit_s is None:
+            return case.observe(function)
         return call_with_limit(lambda: case.observe(function), limit_s)
     except OutOfTime as error:
         return Raised(str(error), _line(error.lines, function), final=True)
@@ -146,9 +148,7 @@ def _matching_mutant(
     best, most = None, 0.0
     for mutant in grader.mutants:
         theirs = run_cases(grader, mutant.function)
-        shared = [
-            i for i in range(min(len(theirs), len(outcomes))) if _outcome_distance(outcomes[i], theirs[i]) <= 1
-        ]
+        shared = [i for i in range(min(len(theirs), len(outcomes))) if _outcome_distance(outcomes[i], theirs[i]) <= 1]
         if wrong[0] not in shared:
             continue
         score = math.inf if len(shared) == len(outcomes) == len(theirs) else len(set(shared) & set(wrong))

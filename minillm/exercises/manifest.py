@@ -197,8 +197,8 @@ def select(what: str) -> tuple[Exercise, ...]:
         return found
     if "." in what:
         return (find(what),)
-    raise InputError(f"there are no exercises for chapter {what!r}: there are some for {_chapters()}")
+    raise InputError(f"there are no exercises for chapter {what!r}: there are some for {_known_chapters()}")
 
 
-def _chapters() -> str:
+def _known_chapters() -> str:
     return "chapters " + " and ".join(map(str, _CHAPTERS))

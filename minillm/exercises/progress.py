@@ -35,9 +35,7 @@ class Row:
             return ""
         if self.state is State.STARTED:
             return f"pytest --hint {self.exercise.id}"
-        path = reader_files.path_of(self.exercise)
-        line = f":{reader_files.line_of(self.exercise)}" if path.is_file() else ""
-        return f"read {self.exercise.chapter_path}, then edit {reader_files.shown(path)}{line}"
+        return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
 
 
 def grade_own(exercise: Exercise) -> "Verdict":

@@ -329,9 +329,7 @@ def _added_bool(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def _row_by_row(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Another right answer: each query over its own past, with no mask at all."""
     q_len, cached = q.shape[2], k.shape[2] - q.shape[2]
-    rows = [
-        _by_hand(q[:, :, t : t + 1], k[:, :, : cached + t + 1], v[:, :, : cached + t + 1]) for t in range(q_len)
-    ]
+    rows = [_by_hand(q[:, :, t : t + 1], k[:, :, : cached + t + 1], v[:, :, : cached + t + 1]) for t in range(q_len)]
     return torch.cat(rows, dim=2)
 
 

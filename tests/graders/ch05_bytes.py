@@ -89,7 +89,9 @@ BYTES_PER_TOKEN = Grader(
             for _ in range(c.num_hidden_layers)
             for tensor in 2 * [torch.empty(c.num_key_value_heads, 1, c.head_dim, dtype=dtype)]
         ),
-        lambda c, dtype: c.head_dim * c.num_key_value_heads * c.num_hidden_layers * 2 * torch.empty((), dtype=dtype).nbytes,
+        lambda c, dtype: (
+            c.head_dim * c.num_key_value_heads * c.num_hidden_layers * 2 * torch.empty((), dtype=dtype).nbytes
+        ),
     ],
 )
 
@@ -101,7 +103,9 @@ def _per_token(c: ModelConfig, dtype: torch.dtype) -> int:
 # Wanted figures: the largest n with n x batch x bytes per token <= num_bytes, counted up by the hand-worked sizes above.
 TOKENS_THAT_FIT = Grader(
     cases=[
-        formula(f"26,000,000,000 bytes; {_LLAMA}; float16; batch_size 32", [26 * 10**9, LLAMA_2_13B, torch.float16, 32], 991),
+        formula(
+            f"26,000,000,000 bytes; {_LLAMA}; float16; batch_size 32", [26 * 10**9, LLAMA_2_13B, torch.float16, 32], 991
+        ),
         formula(f"1,000,000 bytes; {_SMOL}; bfloat16; batch_size left out", [10**6, SMOLLM2_135M, torch.bfloat16], 43),
         formula(f"4,800 bytes, to the byte; {_WIDE}; float32; batch_size 5", [4800, WIDE_HEADS, torch.float32, 5], 2),
         formula(f"4,799 bytes; {_WIDE}; float32; batch_size 5", [4799, WIDE_HEADS, torch.float32, 5], 1),
@@ -138,7 +142,9 @@ TOKENS_THAT_FIT = Grader(
             "Where not even one token fits, the answer is 0, not 1.",
         ),
         Mutant(
-            lambda b, c, dtype, n=1: b // (2 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * dtype.itemsize * n),
+            lambda b, c, dtype, n=1: (
+                b // (2 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * dtype.itemsize * n)
+            ),
             "You count the query heads in the bytes of a token. Only the key/value heads are kept; see 5.1.",
         ),
     ],

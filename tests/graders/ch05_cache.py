@@ -193,7 +193,9 @@ def _copies_back(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, en
 
 
 def _cat(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
-    return torch.cat([self.keys[layer, :, :, :start], k], dim=2), torch.cat([self.values[layer, :, :, :start], v], dim=2)
+    return torch.cat([self.keys[layer, :, :, :start], k], dim=2), torch.cat(
+        [self.values[layer, :, :, :start], v], dim=2
+    )
 
 
 def _no_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
@@ -238,7 +240,9 @@ APPEND = Grader(
     cases=[
         _append_case(f"an empty cache with room for 7 tokens; layer 1; {_KV.format(5)}: a prompt", held=0, new=5),
         _append_case(f"a cache that holds 3 of 7 tokens; layer 1; {_KV.format(1)}: a decode step", held=3, new=1),
-        _append_case(f"a cache that holds 3 of 7 tokens; layer 2; {_KV.format(2)}: a chunk", held=3, new=2, layers=(2,)),
+        _append_case(
+            f"a cache that holds 3 of 7 tokens; layer 2; {_KV.format(2)}: a chunk", held=3, new=2, layers=(2,)
+        ),
         _append_case(
             f"a cache that holds 2 of 7 tokens; layers 0, 1, 2 in turn; {_KV.format(2)} each",
             held=2,
@@ -494,7 +498,9 @@ def _assert_range(self: KVCache, length: int) -> None:
 
 TRUNCATE = Grader(
     cases=[
-        _truncate_case("a cache that holds 5 of 7 tokens; length = 3; then two more tokens are appended", held=5, length=3),
+        _truncate_case(
+            "a cache that holds 5 of 7 tokens; length = 3; then two more tokens are appended", held=5, length=3
+        ),
         _truncate_case("a cache that holds 5 of 7 tokens; length = 0: everything is forgotten", held=5, length=0),
         _truncate_case("a cache that holds 4 of 7 tokens; length = 4: nothing is forgotten", held=4, length=4),
         _truncate_case("an empty cache; length = 0", held=0, length=0),
