@@ -10,7 +10,7 @@ from minillm.exercises.manifest import EXERCISES, find
 
 
 def write_exercises(directory: Path, **sections: str) -> Path:
-    """The stubs as given out, with the code of some sections replaced: write_exercises(path, e5_1="def ...")."""
+    """The stubs as given out, with the code of some sections replaced (keyword e5_1: that of 5.1)."""
     for name in sorted({exercise.file_name for exercise in EXERCISES}):
         (directory / name).write_text(reader_files.pristine(name), encoding="utf-8")
     for key, code in sections.items():

@@ -9,8 +9,8 @@ from graders.common import formula
 from minillm.exercises import NotStarted, check, reader_files
 from minillm.exercises.binding import reference
 from minillm.exercises.compare import difference, distance
-from minillm.exercises.grading import Grader, Mutant, grade, worst_distance
 from minillm.exercises.graders import grader_of
+from minillm.exercises.grading import Grader, Mutant, grade, worst_distance
 from minillm.exercises.manifest import EXERCISES, find, select
 
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 
-class NotStarted(NotImplementedError):
+class NotStarted(NotImplementedError):  # noqa: N818 - a state of the reader's work, not an accident
     """Raised by a stub that nobody has filled in yet."""
 
     def __init__(self, exercise_id: str) -> None:

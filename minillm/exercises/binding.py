@@ -2,6 +2,7 @@
 
 A function may be known under its name in other modules too (`from minillm.attention import causal_attention`), so
 every loaded minillm module is looked through. A module that is imported later takes what the home module then has.
+Where one of the reader's functions calls another, that call is counted too.
 """
 
 import functools
@@ -38,6 +39,9 @@ def bind(functions: Mapping[str, Function]) -> Iterator[Counter[str]]:
             original, counted = reference(exercise), _counted(function, exercise_id, calls)
             undo.callback(_replace, exercise, counted, original)
             _replace(exercise, original, counted)
+            for names in [getattr(each, "__globals__", {}) for each in functions.values()]:
+                undo.callback(_rename, names, counted, function)
+                _rename(names, function, counted)
         yield calls
 
 
@@ -52,9 +56,14 @@ def _replace(exercise: Exercise, old: Function, new: Function) -> None:
     owner, name = _home(exercise)
     setattr(owner, name, new)
     for module in _engine_modules():
-        for known_as, value in list(vars(module).items()):
-            if value is old:
-                setattr(module, known_as, new)
+        _rename(vars(module), old, new)
+
+
+def _rename(names: dict[str, Any], old: Function, new: Function) -> None:
+    """Whatever name stands for `old` in a module's names, it stands for `new` from here on."""
+    for name, value in list(names.items()):
+        if value is old:
+            names[name] = new
 
 
 def _engine_modules() -> list[ModuleType]:

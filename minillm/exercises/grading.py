@@ -14,12 +14,11 @@ from minillm.exercises import NotStarted
 from minillm.exercises.compare import difference, distance
 from minillm.exercises.manifest import Exercise
 from minillm.exercises.reader_files import lines_of, own_line
-from minillm.exercises.time_limit import OutOfTime, call_with_limit
+from minillm.exercises.time_limit import CASE_LIMIT_S, OutOfTimeError, call_with_limit
+from minillm.exercises.verdict import Verdict, failed
 
 Function = Callable[..., Any]
 Observation = Mapping[str, Any]  # what can be seen after a run: {"the result": tensor, "k afterwards": "unchanged"}
-
-TIME_LIMIT_S = 3.0  # for one case, which takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -61,25 +60,15 @@ class Raised:
     final: bool = False  # no use in running the other cases
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What came out of grading: whether it passed, and the text for the reader."""
-
-    exercise: Exercise
-    passed: bool
-    text: str
-    cause: str = ""  # the likely cause, where one is known
-
-
-def grade(exercise: Exercise, function: Any, grader: Grader | None = None, limit_s: float = TIME_LIMIT_S) -> Verdict:
+def grade(exercise: Exercise, function: Any, grader: Grader | None = None, limit_s: float = CASE_LIMIT_S) -> Verdict:
     """Run `function` on the exercise's cases. Raises MissingError where the graders are not to be found."""
     from minillm.exercises.graders import grader_of
 
     grader = grader_of(exercise) if grader is None else grader
     if not callable(function):
         return failed(exercise, f"came    {function!r}, which is not a function")
+    wants = [case.want() for case in grader.cases]  # first, so that what torch loads late counts into nobody's time
     outcomes = run_cases(grader, function, limit_s)
-    wants = [case.want() for case in grader.cases[: len(outcomes)]]
     for case, outcome, want in zip(grader.cases, outcomes, wants, strict=False):
         if _outcome_distance(outcome, want) > 1:
             mutant = _matching_mutant(grader, outcomes, wants)
@@ -87,13 +76,8 @@ def grade(exercise: Exercise, function: Any, grader: Grader | None = None, limit
     return Verdict(exercise, True, f"{exercise.id} {exercise.title}: passed, {len(grader.cases)} cases.")
 
 
-def failed(exercise: Exercise, *lines: str, cause: str = "") -> Verdict:
-    """A verdict that says no."""
-    return Verdict(exercise, False, "\n".join((f"{exercise.id} {exercise.title}: not yet.", *lines)), cause)
-
-
 def run_cases(grader: Grader, function: Function, limit_s: float | None = None) -> list[Observation | Raised]:
-    """What came of each case; it ends early where code is not written, or never ends. No limit: code that is trusted."""
+    """What came of each case; it ends early where code is not written, or never ends. None: no limit."""
     outcomes: list[Observation | Raised] = []
     for case in grader.cases:
         outcomes.append(_run(case, function, limit_s))
@@ -113,7 +97,7 @@ def _run(case: Case, function: Function, limit_s: float | None) -> Observation |
         if limit_s is None:
             return case.observe(function)
         return call_with_limit(lambda: case.observe(function), limit_s)
-    except OutOfTime as error:
+    except OutOfTimeError as error:
         return Raised(str(error), _line(error.lines, function), final=True)
     except NotStarted as error:
         return Raised(str(error), _line(lines_of(error), function), final=True)
@@ -144,7 +128,7 @@ def _matching_mutant(
     The first wrong case alone is weaker evidence (the code may be wrong in two ways), so the mutant that shares
     most of the wrong cases is taken.
     """
-    wrong = [i for i, (o, want) in enumerate(zip(outcomes, wants, strict=True)) if _outcome_distance(o, want) > 1]
+    wrong = [i for i, (o, want) in enumerate(zip(outcomes, wants, strict=False)) if _outcome_distance(o, want) > 1]
     best, most = None, 0.0
     for mutant in grader.mutants:
         theirs = run_cases(grader, mutant.function)

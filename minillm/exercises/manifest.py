@@ -116,8 +116,8 @@ EXERCISES: tuple[Exercise, ...] = (
             "Four numbers say it all: which layer, where the new tokens start, where they end, how much room there is.",
             "start = self.length and end = start + k.shape[2]. The write goes to [start:end] along the fourth axis of"
             " self.keys; what you return is [:end] of the same layer.",
-            "Check end against self.max_seq_len first. Then keys = self.keys[layer]; keys[:, :, start:end] = k; the same"
-            " for the values; return keys[:, :, :end], values[:, :, :end].",
+            "Check end against self.max_seq_len first. Then keys = self.keys[layer]; keys[:, :, start:end] = k; the"
+            " same for the values; return keys[:, :, :end], values[:, :, :end].",
         ),
     ),
     Exercise(
@@ -127,7 +127,7 @@ EXERCISES: tuple[Exercise, ...] = (
         (
             "Write it for H == Hkv first: scores = q @ k.transpose(-2, -1), scaled, softmax, times v. Which axis does"
             " the softmax run along?",
-            "The scale is 1 / sqrt(head_dim), and softmax runs over the keys: the last axis of the scores [B, H, 1, S].",
+            "The scale is 1 / sqrt(head_dim), and softmax runs over the keys: the scores' last axis.",
             "For the groups, let neighbours share: k.repeat_interleave(H // Hkv, dim=1) gives each query head its key"
             " head. Cheaper: view q as [B, Hkv, H // Hkv, D], so that a group's queries are the rows of one matrix"
             " product with its key head, and view the result back.",
@@ -140,8 +140,8 @@ EXERCISES: tuple[Exercise, ...] = (
         (
             "Write down, for q_len = 2 and kv_len = 5, at which position each query stands.",
             "Query t stands at position kv_len - q_len + t. It may see the key at position s where s is at most that.",
-            "torch.ones(q_len, kv_len, dtype=torch.bool, device=device), and then .tril with the diagonal moved right by"
-            " the number of cached tokens.",
+            "torch.ones(q_len, kv_len, dtype=torch.bool, device=device), and then .tril with the diagonal moved right"
+            " by the number of cached tokens.",
         ),
     ),
     Exercise(

@@ -28,7 +28,8 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
         say(f"running on your own code: {_listing(exercises)}")
     else:
         say(
-            "--mine: none of your exercises is finished yet, so this runs on the engine's own code; see `minillm exercises`"
+            "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
+            " `minillm exercises` lists them"
         )
     with bind(functions) as calls:
         try:
@@ -56,7 +57,7 @@ def _chosen(wanted: str) -> list[Exercise]:
 def _load(exercise: Exercise) -> Function:
     try:
         return reader_files.load(exercise)
-    except reader_files.UnusableCode as error:
+    except reader_files.UnusableCodeError as error:
         raise InputError(
             f"--mine: your {exercise.id} cannot be loaded: {' at '.join(str(error).splitlines())}"
         ) from None

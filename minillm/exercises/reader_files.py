@@ -17,7 +17,7 @@ from typing import Any
 
 from minillm.errors import InputError, MissingError
 from minillm.exercises.manifest import Exercise
-from minillm.exercises.time_limit import OutOfTime, call_with_limit
+from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
 
 _MARKER = re.compile(r"^# --- (\d+\.\d+)\b.*$", re.MULTILINE)
 _PRISTINE = Path(__file__).parent / "pristine"
@@ -25,7 +25,7 @@ _HEADER = "header"
 _HEADER_LIMIT_S, _SECTION_LIMIT_S = 60.0, 3.0  # a header may be the first to import torch
 
 
-class UnusableCode(Exception):
+class UnusableCodeError(Exception):
     """A reader's code that cannot be loaded. The message is for the reader and names the line."""
 
 
@@ -118,15 +118,15 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def load(exercise: Exercise) -> Callable[..., Any]:
-    """The reader's function. Raises UnusableCode, naming the line, where its section or the header cannot be loaded."""
+    """The reader's function. Raises UnusableCodeError, naming the line, where its section or the header is broken."""
     path = path_of(exercise)
     namespace, failures = _namespace(path, read(path))
     for part in (_HEADER, exercise.id):
         if part in failures:
-            raise UnusableCode(failures[part])
+            raise UnusableCodeError(failures[part])
     function = namespace.get(exercise.name)
     if not callable(function):
-        raise UnusableCode(
+        raise UnusableCodeError(
             f"there is no function `{exercise.name}` in {shown(path)}:"
             f" `minillm exercises reset {exercise.id}` gives its stub back"
         )
@@ -153,7 +153,7 @@ def _execute(section: Section, path: Path, namespace: dict[str, Any], limit_s: f
         call_with_limit(lambda: exec(code, namespace), limit_s)
     except SyntaxError as error:
         return f"{type(error).__name__}: {error.msg}\n{shown(path)}, line {error.lineno}: {(error.text or '').strip()}"
-    except OutOfTime as error:
+    except OutOfTimeError as error:
         return _with_line(str(error), error.lines, path)
     except KeyboardInterrupt:
         raise

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+CASE_LIMIT_S = 3.0  # for one case of an exercise, which takes milliseconds
 _INSIST_S = 2.0  # for how long a thread that catches the exception is sent new ones
 
 
-class OutOfTime(Exception):
+class OutOfTimeError(Exception):
     """The code did not end in time. `lines` are the (file name, line number) at which it was, innermost first."""
 
     def __init__(self, limit_s: float, lines: list[tuple[str, int]]) -> None:
@@ -29,7 +30,7 @@ class _Stop(BaseException):
 
 
 def call_with_limit(function: Callable[[], Any], limit_s: float) -> Any:
-    """`function()`, or what it raises; OutOfTime if it is not done after `limit_s` seconds."""
+    """`function()`, or what it raises; OutOfTimeError if it is not done after `limit_s` seconds."""
     outcome: list[tuple[Any, BaseException | None]] = []
 
     def work() -> None:
@@ -53,10 +54,10 @@ def call_with_limit(function: Callable[[], Any], limit_s: float) -> Any:
     finally:
         _stop(thread)
     if not outcome:
-        raise OutOfTime(limit_s, lines)
+        raise OutOfTimeError(limit_s, lines)
     value, error = outcome[0]
     if isinstance(error, _Stop):
-        raise OutOfTime(limit_s, lines)
+        raise OutOfTimeError(limit_s, lines)
     if error is not None:
         raise error
     return value

@@ -67,7 +67,7 @@ _REQUEST_SECONDS = Grader(
     mutants=[
         Mutant(
             lambda ttft, tpot, n: ttft + n * tpot,
-            "One TPOT too many: the first token's time is the TTFT, so only the n - 1 tokens after it cost a TPOT each.",
+            "One TPOT too many: the first token's time is the TTFT, so only the n - 1 after it cost a TPOT each.",
         ),
         Mutant(
             lambda ttft, tpot, n: n * tpot,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graders.common import UNTOUCHED, formula, random, seen, touched
+from graders.common import UNTOUCHED, formula, random, touched
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 
 # --- the oracle ------------------------------------------------------------------------------------------------------
@@ -15,7 +15,7 @@ from minillm.exercises.grading import Case, Function, Grader, Mutant, Observatio
 
 def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """softmax(q k^T / sqrt(D)) v, number by number in Python's float64; the queries are the last positions."""
-    batch, num_heads, q_len, head_dim = q.shape
+    batch, num_heads, q_len, _ = q.shape
     group = num_heads // k.shape[1]
     cached = k.shape[2] - q_len
     qs, ks, vs = q.tolist(), k.tolist(), v.tolist()
@@ -44,7 +44,7 @@ def _mix(query: list[float], keys: list[list[float]], values: list[list[float]])
 
 
 def _inputs(batch: int, heads: int, kv_heads: int, new: int, so_far: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q as the projection leaves it (a slice, axes swapped), k and v as the cache gives them (slices of more room)."""
+    """Queries as the projection leaves it (a slice, axes swapped), keys and values as the cache gives them (slices)."""
     q = random(batch, new, heads + 2, dim, seed=1).transpose(1, 2)[:, :heads]  # [B, H, T, D]
     k = random(batch, kv_heads, so_far + 3, dim, seed=2)[:, :, :so_far]  # [B, Hkv, S, D]
     v = random(batch, kv_heads, so_far + 3, dim, seed=3)[:, :, :so_far]
@@ -229,7 +229,7 @@ def _mask_case(given: str, q_len: int, kv_len: int) -> Case:
 _ON_META = Case(
     'q_len = 2, kv_len = 5, device = torch.device("meta")',
     lambda f: {"the result": f(2, 5, torch.device("meta"))},
-    seen({"the result": torch.empty(2, 5, dtype=torch.bool, device="meta")}),
+    lambda: {"the result": torch.ones(2, 5, device="meta").tril().bool()},  # only its shape, dtype and device count
 )
 
 
@@ -257,7 +257,7 @@ CAUSAL_MASK = Grader(
         ),
         Mutant(
             lambda t, s, device=None: _ones(t, s, device).tril(s - t + 1),
-            "Each token sees the one after it. The model would copy the next token of the prompt instead of predicting.",
+            "Each token sees the one after it. The model would copy the next token instead of predicting it.",
         ),
         Mutant(
             lambda t, s, device=None: ~_ones(t, s, device).tril(s - t),

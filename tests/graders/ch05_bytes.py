@@ -100,7 +100,7 @@ def _per_token(c: ModelConfig, dtype: torch.dtype) -> int:
     return 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * dtype.itemsize
 
 
-# Wanted figures: the largest n with n x batch x bytes per token <= num_bytes, counted up by the hand-worked sizes above.
+# Wanted figures: the largest n with n x batch x bytes per token <= num_bytes, from the sizes above.
 TOKENS_THAT_FIT = Grader(
     cases=[
         formula(
@@ -114,8 +114,8 @@ TOKENS_THAT_FIT = Grader(
     mutants=[
         Mutant(
             lambda b, c, dtype, n=1: b // _per_token(c, dtype),
-            "You leave the batch out: the figure is for a single sequence. Every sequence keeps its own keys and values,"
-            " so one more token each costs batch_size times the bytes.",
+            "You leave the batch out: the figure is for a single sequence. Every sequence keeps its own keys and"
+            " values, so one more token each costs batch_size times the bytes.",
         ),
         Mutant(
             lambda b, c, dtype, n=1: b // _per_token(c, dtype) * n,

@@ -29,7 +29,7 @@ def _cache(length: int) -> tuple[KVCache, Tensor, Tensor]:
 
 
 def _new_tokens(count: int, layer: int) -> tuple[Tensor, Tensor]:
-    """k and v as the model hands them over: views with the axes of tokens and heads swapped."""
+    """Keys and values as the model hands them over: views with the axes of tokens and heads swapped."""
     k = random(_BATCH, count, _HEADS, _DIM, seed=20 + layer).transpose(1, 2)  # [B, Hkv, T, D]
     v = random(_BATCH, count, _HEADS, _DIM, seed=30 + layer).transpose(1, 2)
     return k, v
@@ -534,8 +534,8 @@ TRUNCATE = Grader(
         ),
         Mutant(
             _checked_truncate(_keep_last),
-            "You keep the last tokens and drop the first. Truncation forgets the newest; and the keys of those you moved"
-            " were rotated for their old positions.",
+            "You keep the last tokens and drop the first. Truncation forgets the newest; and the keys of those you"
+            " moved were rotated for their old positions.",
         ),
         Mutant(
             _checked_truncate(_nothing),
@@ -553,8 +553,8 @@ TRUNCATE = Grader(
         ),
         Mutant(
             _grow_in_room,
-            "You compare with max_seq_len, which is the room. The places between self.length and max_seq_len hold scrap,"
-            " and attention would take it for tokens: refuse what is more than the cache *holds*.",
+            "You compare with max_seq_len, which is the room. The places between self.length and max_seq_len hold"
+            " scrap, and attention would take it for tokens: refuse what is more than the cache *holds*.",
         ),
         Mutant(
             _from_the_end,

@@ -6,17 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minillm.exercises.grading import Case, Function, Observation
+from minillm.exercises.grading import Case
 
 
 def formula(given: str, arguments: Sequence[Any], want: Any) -> Case:
     """A case of a function of plain values."""
     return Case(given, lambda f: {"the result": f(*arguments)}, lambda: {"the result": want})
-
-
-def seen(want: Observation) -> Callable[[], Observation]:
-    """An expectation that is known already."""
-    return lambda: want
 
 
 def random(*shape: int, seed: int) -> Tensor:
