@@ -7,7 +7,7 @@ import time
 import pytest
 from exercise_files import reference_source, write_exercises, write_solutions
 
-from minillm.errors import InputError, MissingError
+from minillm.errors import InputError
 from minillm.exercises import check, reader_files
 from minillm.exercises.grading import grade
 from minillm.exercises.manifest import EXERCISES, find
@@ -112,6 +112,7 @@ def test_calling_an_exercise_that_is_not_started_says_which(own):
         "while True:\n        try:\n            len([1])\n        except:\n            pass",
         "while True:\n        try:\n            (lambda: 1)()\n        except BaseException:\n            continue",
         "while True:\n        try:\n            q.sum()\n        finally:\n            q.max()",
+        "n = 0\n    while n >= 0:\n        try:\n            print(n)\n        except:\n            pass",
     ],
 )
 def test_a_loop_without_end_is_stopped_whatever_it_catches(own, body, monkeypatch):
@@ -144,13 +145,16 @@ def test_an_exercise_whose_function_is_gone_says_how_to_get_it_back(own):
     assert "minillm exercises reset 5.6" in text
 
 
-def test_a_missing_file_and_one_that_is_no_text_are_told_in_a_sentence(own, tmp_path):
-    (tmp_path / "ch05.py").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InputError, match="not UTF-8"):
-        grade_own(find("5.1"))
-    (tmp_path / "ch05.py").unlink()
-    with pytest.raises(MissingError, match="minillm exercises reset 5"):
-        grade_own(find("5.1"))
+def test_a_missing_file_and_one_that_is_no_text_fail_their_exercises_and_no_others(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "not UTF-8" in grade_own(find("5.1")).text
+    path.unlink()
+    assert "minillm exercises reset 5" in grade_own(find("5.1")).text
+    assert state_of(find("5.1")) is State.STARTED, "a file that is gone must not be skipped as untouched"
+    assert grade_own(find("1.1")).passed
+    with pytest.raises(InputError, match="minillm exercises reset 5"):
+        reset("5.1")
 
 
 def test_comments_and_blank_lines_do_not_count_as_a_start_but_any_code_does(own):

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minillm.errors import InputError, MissingError
 from minillm.exercises.manifest import Exercise
 from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
 
@@ -56,16 +55,14 @@ def shown(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """The text of a reader's file. Raises MissingError or InputError where there is none."""
+    """The text of a reader's file. Raises UnusableCodeError where there is none."""
+    way_out = f"`minillm exercises reset {int(path.stem.removeprefix('ch'))}` gives its stubs back"
     try:
         return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        chapter = int(path.stem.removeprefix("ch"))
-        raise MissingError(
-            f"there is no file {shown(path)}: `minillm exercises reset {chapter}` gives its stubs back"
-        ) from None
+    except OSError as error:
+        raise UnusableCodeError(f"{shown(path)} cannot be read ({error.strerror}): {way_out}") from None
     except UnicodeDecodeError:
-        raise InputError(f"{shown(path)} is not UTF-8 text: save it as such") from None
+        raise UnusableCodeError(f"{shown(path)} is not UTF-8 text: save it as such, or {way_out}") from None
 
 
 def pristine(file_name: str) -> str:
@@ -87,11 +84,11 @@ def cut(text: str) -> tuple[Section, dict[str, Section]]:
 
 def is_started(exercise: Exercise) -> bool:
     """Whether there is anything but `todo(...)` in the exercise's function. Says nothing about right or wrong."""
-    text = read(path_of(exercise))
-    section = cut(text)[1].get(exercise.id, Section(text, 1))
     try:
+        text = read(path_of(exercise))
+        section = cut(text)[1].get(exercise.id, Section(text, 1))
         definition = _definition(ast.parse(section.text), exercise.name)
-    except (SyntaxError, ValueError):
+    except (UnusableCodeError, SyntaxError, ValueError):
         return True
     return definition is None or not _is_stub(definition)
 

@@ -18,7 +18,10 @@ def reset(what: str) -> str:
 
 def _reset_section(exercise: Exercise) -> str:
     path = reader_files.path_of(exercise)
-    text = reader_files.read(path)
+    try:
+        text = reader_files.read(path)
+    except reader_files.UnusableCodeError as error:
+        raise InputError(str(error)) from None
     mine = reader_files.cut(text)[1].get(exercise.id)
     stub = reader_files.cut(reader_files.pristine(exercise.file_name))[1][exercise.id]
     if mine is None:

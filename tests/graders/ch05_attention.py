@@ -163,6 +163,10 @@ _SHARED_MUTANTS: tuple[tuple[dict, str], ...] = (
     ),
 )
 
+_NO_GROUPS = (
+    "q has H heads and k only Hkv, and PyTorch cannot pair them. Let each key/value head serve its H / Hkv query heads:"
+    " k.repeat_interleave(H // Hkv, dim=1), or an axis of its own for the group."
+)
 _WRITES_KEYS = (
     "You scale k in place. The result is right, this once: k is a view of the cache, and the next token finds the old"
     " keys scaled twice. Scale the scores, or a copy."
@@ -203,6 +207,7 @@ SINGLE_QUERY_ATTENTION = Grader(
             _single(mask=lambda q_len, kv_len: torch.arange(kv_len)[None] != kv_len - 1),
             "The newest token does not see itself. Its own key is the last of k, and it may look at that one too.",
         ),
+        Mutant(_single(spread=lambda x, group: x), _NO_GROUPS),
         Mutant(_scaled_keys, _WRITES_KEYS),
         Mutant(_cast_up, _WRONG_DTYPE),
         Mutant(_weights_alone, _NO_VALUES),
@@ -387,6 +392,7 @@ CAUSAL_ATTENTION = Grader(
             _new_tokens_only,
             "The new tokens attend to each other only. All that is cached comes before them: use the whole of k and v.",
         ),
+        Mutant(_masked(spread=lambda x, group: x), _NO_GROUPS),
         Mutant(lambda q, k, v: _scaled_keys(q, k, v, _lower_right), _WRITES_KEYS),
         Mutant(lambda q, k, v: _cast_up(q, k, v, _lower_right), _WRONG_DTYPE),
         Mutant(lambda q, k, v: _weights_alone(q, k, v, _lower_right), _NO_VALUES),
