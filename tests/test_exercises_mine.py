@@ -162,6 +162,12 @@ def test_mine_binds_what_is_finished_and_leaves_out_what_is_wrong_or_not_started
     assert "running on your own code: 5.1 kv_bytes_per_token]" in err
 
 
+def test_what_a_function_prints_while_it_is_graded_is_not_taken_for_tokens(own, generate):
+    noisy = "def tokens_held(prompt_tokens, completion_tokens):\n    print('noise')\n    return 0"
+    write_exercises(own, e1_3=noisy)
+    assert generate("--mine")[1] == generate()[1]
+
+
 def test_mine_says_so_where_nothing_is_finished(own, generate):
     write_exercises(own)
     code, out, err = generate("--mine")

@@ -1,6 +1,8 @@
 """Where a reader is: the state of each exercise, and the table that shows it."""
 
+import contextlib
 import io
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -53,10 +55,11 @@ def grade_own(exercise: Exercise) -> Verdict:
 
 
 def state_of(exercise: Exercise) -> State:
-    """The state, graded if anything was written."""
+    """The state, graded if anything was written. What the reader's code prints is not shown."""
     if not reader_files.is_started(exercise):
         return State.NOT_STARTED
-    return State.FINISHED if grade_own(exercise).passed else State.STARTED
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        return State.FINISHED if grade_own(exercise).passed else State.STARTED
 
 
 def table(rows: Iterable[Row]) -> str:
