@@ -23,6 +23,8 @@ VERBS = {
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
     "bench": "measure tokens per second, alone or beside transformers",
+    "exercises": "the book's exercises and how far you are; give a stub back",
+    "grade": "grade your exercises of a chapter",
 }
 
 

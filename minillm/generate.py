@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from minillm.cli import Parser, add_model_flags, add_sampling_flags, guarded, load_llm, sampling_params
 from minillm.errors import InputError, MissingError
+from minillm.exercises.mine import FINISHED, running_on_mine
 
 if TYPE_CHECKING:
     from minillm.generation import Generation
@@ -42,6 +43,13 @@ def _parser() -> Parser:
     where.add_argument("--system", metavar="TEXT", help="the system message (needs a chat template)")
     add_model_flags(parser)
     add_sampling_flags(parser)
+    parser.add_argument(
+        "--mine",
+        nargs="?",
+        const=FINISHED,
+        metavar="IDS",
+        help="run on your own exercises: all that are finished, or these (5.2,5.3)",
+    )
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--logprobs", type=int, metavar="N", help="with --json: log-probabilities, N alternatives each")
     shown.add_argument("--stats", action="store_true", help="TTFT, TPOT, tokens/s and KV bytes, on stderr")
@@ -63,9 +71,10 @@ def _generate(args: argparse.Namespace) -> int:
     params = sampling_params(args, logprobs=args.logprobs)
     text = _read_prompt(args)
     llm = load_llm(args)
-    generation = llm.start(_prompt_for(llm, args, text), params, use_cache=not args.no_cache)
-    interrupted = _run(generation, quiet=args.json)
-    _report(generation, args)
+    with running_on_mine(args.mine, say):
+        generation = llm.start(_prompt_for(llm, args, text), params, use_cache=not args.no_cache)
+        interrupted = _run(generation, quiet=args.json)
+        _report(generation, args)
     return 130 if interrupted else 0
 
 

@@ -1,17 +1,80 @@
-"""Fixtures shared by the tests: the real SmolLM2, fetched on first use and loaded once."""
+"""Options for the book's exercises, and fixtures shared by the tests: the real SmolLM2, loaded once."""
+
+from pathlib import Path
 
 import pytest
 
 from minillm.cli import wait_politely
+from minillm.errors import InputError
+from minillm.exercises.manifest import find, select
 
 wait_politely()
 
+EXERCISE_TESTS = Path(__file__).parent / "test_exercises.py"
 
-def pytest_collection_modifyitems(items):
-    """Write into the report which tests ran on the real model, so that CI can tell if they did."""
+
+def pytest_addoption(parser):
+    group = parser.getgroup("the book's exercises")
+    group.addoption("--ch", metavar="N", help="grade your exercises of chapter N (or one, 5.2), and nothing else")
+    group.addoption("--hint", metavar="ID", help="print the next hint for an exercise")
+    group.addoption("--again", action="store_true", help="with --hint: begin with the first hint again")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Answer --hint without running any test; refuse ids that do not exist."""
+    chapter, hint = config.getoption("--ch"), config.getoption("--hint")
+    try:
+        if chapter is not None:
+            select(chapter)
+        exercise = find(hint) if hint is not None else None
+    except InputError as error:
+        raise pytest.UsageError(str(error)) from None
+    if exercise is None:
+        if config.getoption("--again"):
+            raise pytest.UsageError("--again goes with --hint: pytest --hint 5.1 --again")
+        return None
+    config._do_configure()  # opens the cache, in the way of pytest's own `--help`
+    _print_hint(exercise, config.cache, again=config.getoption("--again"))
+    config._ensure_unconfigure()
+    return 0
+
+
+def _print_hint(exercise, cache, *, again):
+    """The hint after the one that was printed last; the last one stays."""
+    key, count = f"exercises/hints/{exercise.id}", len(exercise.hints)
+    number = 1 if again else min(cache.get(key, 0) + 1, count)
+    cache.set(key, number)
+    print(f"{exercise.id} {exercise.title}, hint {number} of {count}: {exercise.hints[number - 1]}")
+    if number == count:
+        print(f"That was the last one. `pytest --hint {exercise.id} --again` begins again; read {exercise.where}")
+
+
+def pytest_configure(config):
+    """With --ch, only the exercises are collected, and the table at the end is the summary."""
+    if config.getoption("--ch") is not None:
+        config.args[:] = [str(EXERCISE_TESTS)]
+        config.option.reportchars = ""
+        config.option.no_header = True
+
+
+def pytest_collection_modifyitems(config, items):
+    """Write into the report which tests ran on the real model, so that CI can tell; with --ch, keep its exercises."""
     for item in items:
         if item.get_closest_marker("real_model"):
             item.user_properties.append(("real_model", "yes"))
+    if config.getoption("--ch") is not None:
+        wanted = {exercise.id for exercise in select(config.getoption("--ch"))}
+        items[:] = [item for item in items if item.callspec.params["exercise"].id in wanted]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """With --ch, the progress table."""
+    if config.getoption("--ch") is not None:
+        from minillm.exercises.progress import Row, state_of, table
+
+        terminalreporter.section("your exercises")
+        terminalreporter.write_line(table(Row(e, state_of(e)) for e in select(config.getoption("--ch"))))
 
 
 @pytest.fixture(scope="session")

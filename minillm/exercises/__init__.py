@@ -1,0 +1,44 @@
+"""The book's exercises: stubs for your own code, what grades them, and how the engine runs on them.
+
+`ch01.py`, `ch05.py`, ... are yours to edit. `manifest.py` says what each exercise stands for. This package imports
+torch only when something is graded, so that listing exercises and printing hints is quick.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+
+class NotStarted(NotImplementedError):  # noqa: N818 - a state of the reader's work, not an accident
+    """Raised by a stub that nobody has filled in yet."""
+
+    def __init__(self, exercise_id: str) -> None:
+        super().__init__(f"exercise {exercise_id} is not started: it still says todo({exercise_id!r})")
+        self.exercise_id = exercise_id
+
+
+def todo(exercise_id: str) -> NoReturn:
+    """Mark where your code goes: replace this call. Raises NotStarted."""
+    raise NotStarted(exercise_id)
+
+
+def check(exercise_id: str, function: Callable[..., Any] | None = None) -> bool:
+    """Grade `function` as exercise `exercise_id`, print the verdict, and return whether it passed.
+
+    Made for notebook cells: `check("5.1", my_function)`. Without a function, your file's is graded, read afresh.
+    Raises InputError for an unknown id, MissingError where the repository's tests are not beside the package.
+    """
+    from minillm.exercises.grading import grade
+    from minillm.exercises.manifest import find
+    from minillm.exercises.progress import grade_own
+
+    exercise = find(exercise_id)
+    verdict = grade_own(exercise) if function is None else grade(exercise, function)
+    print(verdict.text)
+    return verdict.passed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`minillm exercises`: list them, or give a stub back."""
+    from minillm.exercises.command import main
+
+    return main(argv)

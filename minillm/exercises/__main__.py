@@ -1,0 +1,5 @@
+"""`python -m minillm.exercises`."""
+
+from minillm.exercises import main
+
+raise SystemExit(main())

@@ -1,0 +1,86 @@
+"""The engine on a reader's functions: each takes its reference's place wherever the engine reaches it.
+
+A function may be known under its name in other modules too (`from minillm.attention import causal_attention`), so
+every loaded minillm module is looked through. A module that is imported later takes what the home module then has.
+Where one of the reader's functions calls another, that call is counted too.
+"""
+
+import functools
+import importlib
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any
+
+from minillm.exercises.manifest import Exercise, find
+
+Function = Callable[..., Any]
+
+
+def reference(exercise: Exercise) -> Function:
+    """The engine's own function."""
+    owner, name = _home(exercise)
+    return inspect.getattr_static(owner, name)
+
+
+@contextmanager
+def bind(functions: Mapping[str, Function]) -> Iterator[Counter[str]]:
+    """Put functions (by exercise id) in the place of their references; afterwards everything is as it was.
+
+    Yields how often each was called so far, by exercise id.
+    """
+    calls: Counter[str] = Counter()
+    with ExitStack() as undo:
+        for exercise_id, function in functions.items():
+            exercise = find(exercise_id)
+            original, counted = reference(exercise), _counted(function, exercise_id, calls)
+            undo.callback(_replace, exercise, counted, original)
+            _replace(exercise, original, counted)
+            for names in [getattr(each, "__globals__", {}) for each in functions.values()]:
+                undo.callback(_rename, names, counted, function)
+                _rename(names, function, counted)
+        yield calls
+
+
+def _home(exercise: Exercise) -> tuple[Any, str]:
+    """The module or class that owns the reference, and its name there."""
+    module_name, qualname = exercise.reference.split(":")
+    *classes, name = qualname.split(".")
+    return functools.reduce(getattr, classes, importlib.import_module(module_name)), name
+
+
+def _replace(exercise: Exercise, old: Function, new: Function) -> None:
+    owner, name = _home(exercise)
+    setattr(owner, name, new)
+    for module in _engine_modules():
+        _rename(vars(module), old, new)
+
+
+def _rename(names: dict[str, Any], old: Function, new: Function) -> None:
+    """Whatever name stands for `old` in a module's names, it stands for `new` from here on."""
+    for name, value in list(names.items()):
+        if value is old:
+            names[name] = new
+
+
+def _engine_modules() -> list[ModuleType]:
+    """All loaded modules of the engine: not the exercises, whose own imports of the reference stay."""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("minillm.") and not name.startswith("minillm.exercises") and isinstance(module, ModuleType)
+    ]
+
+
+def _counted(function: Function, exercise_id: str, calls: Counter[str]) -> Function:
+    """The function, counting its calls."""
+
+    @functools.wraps(function)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls[exercise_id] += 1
+        return function(*args, **kwargs)
+
+    return counted

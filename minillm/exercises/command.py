@@ -1,0 +1,33 @@
+"""`minillm exercises`: where you are, and `minillm exercises reset 5.1`."""
+
+from collections.abc import Sequence
+
+from minillm.cli import Parser, guarded
+from minillm.exercises.manifest import EXERCISES
+
+PROG = "minillm exercises"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns its exit code."""
+    parser = Parser(prog=PROG, description="List the exercises and how far you are, or give a stub back.")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    verbs.add_parser("list", help="the exercises and their state (the default)")
+    reset = verbs.add_parser("reset", help="give a stub back; your version is kept beside it")
+    reset.add_argument("what", metavar="ID", help="an exercise (5.1), or a chapter for its whole file (5)")
+    args = parser.parse_args(argv)
+    return guarded(lambda: _reset(args.what) if args.verb == "reset" else _list(), PROG)
+
+
+def _list() -> int:
+    from minillm.exercises.progress import Row, state_of, table
+
+    print(table(Row(exercise, state_of(exercise)) for exercise in EXERCISES))
+    return 0
+
+
+def _reset(what: str) -> int:
+    from minillm.exercises.reset import reset
+
+    print(reset(what))
+    return 0

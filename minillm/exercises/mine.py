@@ -1,0 +1,77 @@
+"""`--mine`: a run of the engine on the reader's own functions."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from minillm.errors import InputError
+from minillm.exercises import reader_files
+from minillm.exercises.binding import Function, bind
+from minillm.exercises.manifest import EXERCISES, Exercise, find
+from minillm.exercises.progress import State, state_of
+
+FINISHED = "finished"  # what `--mine` without ids stands for
+
+
+@contextmanager
+def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[None]:
+    """Within, the engine runs on the reader's functions; `say` hears which, and afterwards how often each was called.
+
+    wanted: None for the engine's own functions; FINISHED for every exercise whose grader passes; or ids, "5.2,5.3".
+    Raises InputError for an unknown id, or one whose code is not written or cannot be loaded.
+    """
+    if wanted is None:
+        yield
+        return
+    exercises = _finished() if wanted == FINISHED else _chosen(wanted)
+    functions = {exercise.id: _load(exercise) for exercise in exercises}
+    if functions:
+        say(f"running on your own code: {_listing(exercises)}")
+    else:
+        say(
+            "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
+            " `minillm exercises` lists them"
+        )
+    with bind(functions) as calls:
+        try:
+            yield
+        finally:
+            _report(exercises, calls, say)
+
+
+def _finished() -> list[Exercise]:
+    return [exercise for exercise in EXERCISES if state_of(exercise) is State.FINISHED]
+
+
+def _chosen(wanted: str) -> list[Exercise]:
+    """The exercises named, each once."""
+    exercises = [find(exercise_id.strip()) for exercise_id in dict.fromkeys(wanted.split(","))]
+    missing = [exercise.id for exercise in exercises if not reader_files.is_started(exercise)]
+    if missing:
+        raise InputError(
+            f"--mine: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not started:"
+            " leave the id out, or write the function first"
+        )
+    return exercises
+
+
+def _load(exercise: Exercise) -> Function:
+    try:
+        return reader_files.load(exercise)
+    except reader_files.UnusableCodeError as error:
+        raise InputError(
+            f"--mine: your {exercise.id} cannot be loaded: {' at '.join(str(error).splitlines())}"
+        ) from None
+
+
+def _report(exercises: Sequence[Exercise], calls: dict[str, int], say: Callable[[str], None]) -> None:
+    """How often each function was called: the proof that it was the reader's code that ran."""
+    called = [f"{e.id} {e.name} x {calls[e.id]}" for e in exercises if calls[e.id]]
+    unused = [e for e in exercises if not calls[e.id]]
+    if called:
+        say(f"calls of your code: {', '.join(called)}")
+    if unused:
+        say(f"this run had no need of your {_listing(unused)}")
+
+
+def _listing(exercises: Sequence[Exercise]) -> str:
+    return ", ".join(f"{exercise.id} {exercise.name}" for exercise in exercises)

@@ -1,0 +1,81 @@
+"""Where a reader is: the state of each exercise, and the table that shows it."""
+
+import contextlib
+import io
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from minillm.exercises import reader_files
+from minillm.exercises.manifest import Exercise
+from minillm.exercises.time_limit import CASE_LIMIT_S
+from minillm.exercises.verdict import Verdict, failed
+
+
+class State(Enum):
+    """How far an exercise is."""
+
+    NOT_STARTED = "not started"
+    STARTED = "not yet right"
+    FINISHED = "passed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One exercise and its state."""
+
+    exercise: Exercise
+    state: State
+
+    @property
+    def next_step(self) -> str:
+        """What to do now; "" when there is nothing."""
+        if self.state is State.FINISHED:
+            return ""
+        if self.state is State.STARTED:
+            return f"pytest --hint {self.exercise.id}"
+        return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
+
+
+def grade_own(exercise: Exercise) -> Verdict:
+    """Grade the function in the reader's file. One that cannot be loaded fails, with the line that is at fault."""
+    if not reader_files.is_started(exercise):
+        path = reader_files.shown(reader_files.path_of(exercise))
+        line = reader_files.line_of(exercise)
+        return failed(exercise, f"It is not started: {path}, line {line}, still says todo({exercise.id!r}).")
+    try:
+        function = reader_files.load(exercise)
+    except reader_files.UnusableCodeError as error:
+        message, _, line = str(error).partition("\n")
+        return failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
+    from minillm.exercises.grading import grade  # imports torch, which nobody needs before
+
+    return grade(exercise, function, limit_s=CASE_LIMIT_S)
+
+
+def state_of(exercise: Exercise) -> State:
+    """The state, graded if anything was written. What the reader's code prints is not shown."""
+    if not reader_files.is_started(exercise):
+        return State.NOT_STARTED
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        return State.FINISHED if grade_own(exercise).passed else State.STARTED
+
+
+def table(rows: Iterable[Row]) -> str:
+    """The progress table, as plain text."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = list(rows)
+    grid = Table(box=None, pad_edge=False)
+    for heading in ("id", "exercise", "state", "next step"):
+        grid.add_column(heading, no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(Text, (row.exercise.id, row.exercise.title, row.state.value, row.next_step)))
+    out = io.StringIO()
+    Console(file=out, width=1000).print(grid)
+    passed = sum(row.state is State.FINISHED for row in rows)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join([*lines, "", f"{passed} of {len(rows)} passed"])

@@ -1,0 +1,181 @@
+"""The files that readers edit: found, cut into exercises, loaded, and given back as they were.
+
+A file is a header (imports) and one section per exercise, each beginning with a line `# --- 5.1 ...`. Every section
+is compiled by itself, at its own line numbers, into one namespace: a syntax error in one leaves the others usable,
+and a function may call a helper from another section as in any module.
+"""
+
+import ast
+import functools
+import linecache
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minillm.exercises.manifest import Exercise
+from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
+
+_MARKER = re.compile(r"^# --- (\d+\.\d+)\b.*$", re.MULTILINE)
+_PRISTINE = Path(__file__).parent / "pristine"
+_HEADER = "header"
+_HEADER_LIMIT_S, _SECTION_LIMIT_S = 60.0, 3.0  # a header may be the first to import torch
+
+
+class UnusableCodeError(Exception):
+    """A reader's code that cannot be loaded. The message is for the reader and names the line."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a file: its text, and the number of its first line."""
+
+    text: str
+    first_line: int
+
+
+def directory() -> Path:
+    """Where readers' files are: beside this one, or where the environment variable MINILLM_EXERCISES points."""
+    return Path(os.environ.get("MINILLM_EXERCISES") or Path(__file__).parent)
+
+
+def path_of(exercise: Exercise) -> Path:
+    """The reader's file with this exercise."""
+    return directory() / exercise.file_name
+
+
+def shown(path: Path) -> str:
+    """A path as readers type it: relative to where they are, if it is below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def read(path: Path) -> str:
+    """The text of a reader's file. Raises UnusableCodeError where there is none."""
+    way_out = f"`minillm exercises reset {int(path.stem.removeprefix('ch'))}` gives its stubs back"
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnusableCodeError(f"{shown(path)} cannot be read ({error.strerror}): {way_out}") from None
+    except UnicodeDecodeError:
+        raise UnusableCodeError(f"{shown(path)} is not UTF-8 text: save it as such, or {way_out}") from None
+
+
+def pristine(file_name: str) -> str:
+    """A file as it was given out."""
+    return (_PRISTINE / file_name).read_text(encoding="utf-8")
+
+
+def cut(text: str) -> tuple[Section, dict[str, Section]]:
+    """The header, and the sections by exercise id. Of two sections with one id, the second counts."""
+    starts = [*_MARKER.finditer(text)]
+    ends = [match.start() for match in starts[1:]] + [len(text)]
+    header = Section(text[: starts[0].start()] if starts else text, 1)
+    sections = {}
+    for match, end in zip(starts, ends, strict=True):
+        first_line = text.count("\n", 0, match.start()) + 1
+        sections[match[1]] = Section(text[match.start() : end], first_line)
+    return header, sections
+
+
+def is_started(exercise: Exercise) -> bool:
+    """Whether there is anything but `todo(...)` in the exercise's function. Says nothing about right or wrong."""
+    try:
+        text = read(path_of(exercise))
+        section = cut(text)[1].get(exercise.id, Section(text, 1))
+        definition = _definition(ast.parse(section.text), exercise.name)
+    except (UnusableCodeError, SyntaxError, ValueError):
+        return True
+    return definition is None or not _is_stub(definition)
+
+
+def line_of(exercise: Exercise) -> int:
+    """The line at which the exercise begins in the reader's file; 1 if its marker is gone."""
+    section = cut(read(path_of(exercise)))[1].get(exercise.id)
+    return section.first_line if section else 1
+
+
+def _definition(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found[-1] if found else None
+
+
+def _is_stub(definition: ast.FunctionDef) -> bool:
+    """Nothing but a docstring and `todo(...)`."""
+    body = [node for node in definition.body if not _is_text(node)]
+    return len(body) == 1 and ast.unparse(body[0]).startswith("todo(")
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def load(exercise: Exercise) -> Callable[..., Any]:
+    """The reader's function. Raises UnusableCodeError, naming the line, where its section or the header is broken."""
+    path = path_of(exercise)
+    namespace, failures = _namespace(path, read(path))
+    for part in (_HEADER, exercise.id):
+        if part in failures:
+            raise UnusableCodeError(failures[part])
+    function = namespace.get(exercise.name)
+    if not callable(function):
+        raise UnusableCodeError(
+            f"there is no function `{exercise.name}` in {shown(path)}:"
+            f" `minillm exercises reset {exercise.id}` gives its stub back"
+        )
+    return function
+
+
+@functools.lru_cache(maxsize=8)
+def _namespace(path: Path, text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the file defines, and what went wrong in which of its parts (an exercise id, or the header)."""
+    header, sections = cut(text)
+    namespace: dict[str, Any] = {"__name__": f"minillm.exercises.{path.stem}", "__file__": str(path)}
+    failures = {}
+    for part, section in {_HEADER: header, **sections}.items():
+        wrong = _execute(section, path, namespace, _HEADER_LIMIT_S if part == _HEADER else _SECTION_LIMIT_S)
+        if wrong:
+            failures[part] = wrong
+    return namespace, failures
+
+
+def _execute(section: Section, path: Path, namespace: dict[str, Any], limit_s: float) -> str:
+    """Run a section's definitions; what went wrong, with the line, or ""."""
+    try:
+        code = compile("\n" * (section.first_line - 1) + section.text, str(path), "exec", dont_inherit=True)
+        call_with_limit(lambda: exec(code, namespace), limit_s)
+    except SyntaxError as error:
+        return f"{type(error).__name__}: {error.msg}\n{shown(path)}, line {error.lineno}: {(error.text or '').strip()}"
+    except OutOfTimeError as error:
+        return _with_line(str(error), error.lines, path)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _with_line(f"{type(error).__name__}: {error}", lines_of(error), path)
+    return ""
+
+
+def _with_line(message: str, lines: list[tuple[str, int]], path: Path) -> str:
+    return "\n".join(filter(None, (message, own_line(lines, str(path)))))
+
+
+def lines_of(error: BaseException) -> list[tuple[str, int]]:
+    """The (file name, line number) of each frame of an exception, innermost first."""
+    lines, trace = [], error.__traceback__
+    while trace is not None:
+        lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return lines[::-1]
+
+
+def own_line(lines: list[tuple[str, int]], file_name: str) -> str:
+    """The innermost line that belongs to `file_name`, as "file, line 3: source"; "" if there is none."""
+    for name, number in lines:
+        if name == file_name:
+            linecache.checkcache(name)
+            return f"{shown(Path(name))}, line {number}: {linecache.getline(name, number).strip()}"
+    return ""

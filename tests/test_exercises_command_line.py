@@ -1,0 +1,178 @@
+"""`pytest --ch`, `pytest --hint`, `minillm grade` and `minillm exercises`, as a reader types them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from exercise_files import reference_source, write_exercises, write_solutions
+
+from minillm.cli import main as minillm
+from minillm.exercises.checkout import checkout
+from minillm.exercises.manifest import EXERCISES, find
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run a command at the root of the repository, on the reader's files in tmp_path, with a cache of its own."""
+
+    def run(*command, cwd=ROOT):
+        environment = {**os.environ, "MINILLM_EXERCISES": str(tmp_path), "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+        environment["PYTEST_ADDOPTS"] = f"-o cache_dir={tmp_path / 'cache'}"
+        done = subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+            timeout=120,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def test_stubs_are_skipped_with_a_reason_and_what_is_started_is_graded(shell, tmp_path):
+    write_exercises(tmp_path)
+    code, out = shell("pytest", "-rs", "tests/test_exercises.py")
+    assert code == 0, out
+    assert f"{len(EXERCISES)} skipped" in out
+    assert "5.1 is not started" in out
+    assert "`pytest --ch 5` grades its chapter" in out
+    write_exercises(tmp_path, e1_2="def request_seconds(ttft_s, tpot_s, completion_tokens):\n    return 0.0")
+    code, out = shell("pytest", "tests/test_exercises.py")
+    assert code == 1, "a wrong answer passes"
+    assert f"1 failed, {len(EXERCISES) - 1} skipped" in out
+
+
+def test_ch_fails_on_stubs_and_shows_the_next_steps(shell, tmp_path):
+    write_exercises(tmp_path, e5_1=reference_source(find("5.1")), e5_4="def causal_mask(q_len, kv_len):\n    return 1")
+    code, out = shell("pytest", "--ch", "5")
+    assert code == 1, out
+    assert "6 failed, 1 passed" in out
+    assert "skipped" not in out
+    assert "1.1" not in out, "another chapter's exercises are none of its business"
+    table = out.partition("= your exercises =")[2]
+    rows = {line.split()[0]: line for line in table.splitlines() if line.startswith("5.")}
+    assert set(rows) == {exercise.id for exercise in EXERCISES if exercise.chapter == 5}
+    assert "passed" in rows["5.1"]
+    assert "not started" in rows["5.2"]
+    assert "ch05.py:" in rows["5.2"]
+    assert "not yet right" in rows["5.4"]
+    assert "pytest --hint 5.4" in rows["5.4"]
+    assert "1 of 7 passed" in table
+
+
+def test_ch_passes_with_every_stub_filled_from_the_reference(shell, tmp_path):
+    write_solutions(tmp_path)
+    code, out = shell("pytest", "--ch=5")
+    assert code == 0, out
+    assert "7 of 7 passed" in out
+
+
+def test_grade_is_the_same_from_any_directory(shell, tmp_path):
+    write_solutions(tmp_path)
+    code, out = shell("minillm.grade", "1", cwd=tmp_path)
+    assert code == 0, out
+    assert "4 of 4 passed" in out
+    write_exercises(tmp_path)
+    assert shell("minillm.grade", "1.2", cwd=tmp_path)[0] == 1
+
+
+def test_hints_come_one_by_one_the_last_stays_and_again_begins_again(shell):
+    hints = find("5.2").hints
+    for number in (1, 2, 3, 3):
+        code, out = shell("pytest", "--hint", "5.2")
+        assert code == 0, out
+        assert out.startswith(f"5.2 Append to the cache, hint {number} of 3: {hints[number - 1]}")
+    assert "--hint 5.2 --again" in out
+    assert "hint 1 of 3" in shell("pytest", "--hint", "5.3")[1], "the hints of another exercise begin at the first"
+    assert "hint 1 of 3" in shell("pytest", "--hint", "5.2", "--again")[1]
+    assert "hint 2 of 3" in shell("pytest", "--hint", "5.2")[1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--ch", "9"), "there are no exercises for chapter '9': there are some for chapters 1 and 5"),
+        (("--ch", "5.9"), "there is no exercise '5.9': there are 1.1, 1.2"),
+        (("--hint", "5"), "there is no exercise '5': there are 1.1, 1.2"),
+        (("--again",), "--again goes with --hint"),
+    ],
+)
+def test_unknown_ids_are_refused_in_one_sentence(shell, flags, told):
+    code, out = shell("pytest", *flags)
+    assert code == 4
+    assert out.startswith(f"ERROR: {told}")
+    assert "Traceback" not in out
+
+
+def _call(capsys, *args):
+    try:
+        code = minillm(args)
+    except SystemExit as stop:
+        code = stop.code
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_exercises_lists_every_one_with_its_state(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    write_exercises(tmp_path, e1_3=reference_source(find("1.3")), e1_4="def decode_ceiling(a, b, c=0.0):\n    return a")
+    code, out, _ = _call(capsys, "exercises")
+    assert code == 0
+    states = {line.split()[0]: line for line in out.splitlines() if line[:1].isdigit() and "." in line.split()[0]}
+    assert set(states) == {exercise.id for exercise in EXERCISES}
+    assert "passed" in states["1.3"]
+    assert "not yet right" in states["1.4"]
+    assert "not started" in states["5.1"]
+    assert f"1 of {len(EXERCISES)} passed" in out
+
+
+def test_reset_on_the_command_line_says_where_the_reader_s_version_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    write_solutions(tmp_path)
+    code, out, _ = _call(capsys, "exercises", "reset", "5.1")
+    assert code == 0
+    assert str(tmp_path / "kept" / "ch05_5.1_1.py") in out
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("grade", "9"), "there are no exercises for chapter '9'"),
+        (("grade",), "required: CHAPTER"),
+        (("exercises", "reset", "9.9"), "there is no exercise '9.9'"),
+        (("exercises", "reset", "9"), "there are no exercises for chapter '9'"),
+        (("exercises", "undo"), "invalid choice: 'undo'"),
+    ],
+)
+def test_wrong_arguments_are_answered_in_one_sentence(args, told, capsys):
+    code, out, err = _call(capsys, *args)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_without_the_repository_s_tests_grading_says_where_to_get_them(monkeypatch, capsys):
+    monkeypatch.setattr("minillm.exercises.checkout.ROOT", Path("/nowhere"))
+    code, _, err = _call(capsys, "grade", "5")
+    assert code == 2
+    assert "clone the repository" in err
+
+
+def test_the_checkout_is_this_repository():
+    assert checkout() == ROOT
+
+
+def test_listing_and_hints_need_no_torch(tmp_path):
+    write_exercises(tmp_path)
+    code = "import sys; from minillm.exercises import main; main([]); sys.exit('torch' in sys.modules)"
+    environment = {**os.environ, "MINILLM_EXERCISES": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, "`minillm exercises` on untouched stubs imports torch"

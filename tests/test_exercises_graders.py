@@ -1,0 +1,188 @@
+"""The graders are graded: right answers pass, every known wrong one fails with its own cause, stubs fail."""
+
+import ast
+
+import pytest
+from exercise_files import reference_source
+from graders.common import formula
+
+from minillm.exercises import NotStarted, check, reader_files
+from minillm.exercises.binding import reference
+from minillm.exercises.compare import difference, distance
+from minillm.exercises.graders import grader_of
+from minillm.exercises.grading import Grader, Mutant, grade, worst_distance
+from minillm.exercises.manifest import EXERCISES, find, select
+
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+
+
+def _numbered(kind):
+    """One parameter for each mutant (or alternative) of each exercise."""
+    return [
+        pytest.param(exercise, answer, id=f"{exercise.id}-{number}")
+        for exercise in EXERCISES
+        for number, answer in enumerate(getattr(grader_of(exercise), kind))
+    ]
+
+
+@each_exercise
+def test_the_reference_passes_within_a_tenth_of_the_tolerance(exercise):
+    grader = grader_of(exercise)
+    verdict = grade(exercise, reference(exercise), grader)
+    assert verdict.passed, verdict.text
+    assert worst_distance(grader, reference(exercise)) <= 0.1, "the tolerance is too tight for the right answer"
+
+
+@pytest.mark.parametrize(("exercise", "function"), _numbered("alternatives"))
+def test_another_right_answer_passes_within_a_tenth_of_the_tolerance(exercise, function):
+    grader = grader_of(exercise)
+    verdict = grade(exercise, function, grader)
+    assert verdict.passed, verdict.text
+    assert worst_distance(grader, function) <= 0.1, "the tolerance is too tight for a right answer"
+
+
+@pytest.mark.parametrize(("exercise", "mutant"), _numbered("mutants"))
+def test_a_known_wrong_answer_fails_with_its_own_cause(exercise, mutant):
+    grader = grader_of(exercise)
+    verdict = grade(exercise, mutant.function, grader)
+    assert not verdict.passed, f"this wrong answer passes: {mutant.cause}"
+    assert verdict.cause == mutant.cause, f"taken for another mistake:\n{verdict.text}"
+    assert mutant.cause in verdict.text
+    assert worst_distance(grader, mutant.function) > 100, "the tolerance is so wide that this one nearly passes"
+
+
+@each_exercise
+def test_each_exercise_has_enough_to_be_graded_by(exercise):
+    grader = grader_of(exercise)
+    assert len(grader.mutants) >= 3, "too few known wrong answers"
+    assert len({mutant.cause for mutant in grader.mutants}) == len(grader.mutants), "two mutants share one cause"
+    assert len(grader.alternatives) >= 1, "no other right answer is tried"
+    assert len(grader.cases) >= 3, "too few cases"
+    assert len(exercise.hints) >= 2, "a nudge and nearly the answer: at least two hints"
+    assert all(hint.strip() for hint in exercise.hints), "an empty hint"
+
+
+@each_exercise
+def test_a_stub_has_the_signature_of_its_reference(exercise):
+    stub = _function(reader_files.cut(reader_files.pristine(exercise.file_name))[1][exercise.id].text)
+    own = _function(reference_source(exercise))
+    assert stub.name == own.name
+    assert ast.unparse(stub.args) == ast.unparse(own.args)
+    assert ast.unparse(stub.returns) == ast.unparse(own.returns)
+    assert len(ast.get_docstring(stub)) > 100, "a stub's docstring says the task, the shapes and a line budget"
+    assert "line" in ast.get_docstring(stub).split("\n\n")[-1], "the line budget is the docstring's last paragraph"
+
+
+def _function(source):
+    return next(node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+
+
+@each_exercise
+def test_a_stub_that_is_called_says_that_it_is_not_started_and_fails(exercise, monkeypatch, tmp_path):
+    (tmp_path / exercise.file_name).write_text(reader_files.pristine(exercise.file_name), encoding="utf-8")
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    assert not reader_files.is_started(exercise)
+    stub = reader_files.load(exercise)
+    parameters = [None] * stub.__code__.co_argcount
+    with pytest.raises(NotStarted, match=exercise.id.replace(".", r"\.")):
+        stub(*parameters)
+    verdict = grade(exercise, stub)
+    assert not verdict.passed
+    assert "not started" in verdict.text
+
+
+def test_ids_are_unique_and_sorted_and_every_grader_belongs_to_one():
+    ids = [exercise.id for exercise in EXERCISES]
+    assert ids == sorted(set(ids), key=lambda one: tuple(map(int, one.split("."))))
+    assert [e.id for e in select("5")] == [one for one in ids if one.startswith("5.")]
+    assert select("5.2") == (find("5.2"),)
+
+
+ATTENTION, FORMULA = find("5.3"), find("1.2")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda q, k, v: None, "None (is there a `return`?)"),
+        (lambda q, k, v: (q, k), "a tuple"),
+        (lambda q, k, v: q.tolist(), "a list"),
+        (lambda q, k, v: q.numpy(), "a ndarray"),
+        (lambda q, k, v: q.squeeze(2), "shape [3, 8, 6] instead of [3, 8, 1, 6]"),
+        (lambda q, k, v: q / 0, "inf"),
+        (lambda q, k: q, "TypeError"),
+    ],
+)
+def test_an_answer_of_the_wrong_kind_is_named(answer, told):
+    verdict = grade(ATTENTION, answer)
+    assert not verdict.passed
+    assert told in verdict.text
+
+
+def test_something_that_is_no_function_is_a_failure_and_not_an_accident():
+    assert "not a function" in grade(ATTENTION, 3).text
+
+
+def test_an_answer_that_writes_into_what_it_was_given_fails_even_if_the_result_is_right():
+    def attention(q, k, v):
+        result = reference(ATTENTION)(q, k, v)
+        v.zero_()
+        return result
+
+    assert "v written into" in grade(ATTENTION, attention).text
+
+
+def test_a_failure_says_what_was_given_wanted_and_came_the_cause_and_where_to_read():
+    text = grade(FORMULA, lambda ttft_s, tpot_s, completion_tokens: ttft_s + completion_tokens * tpot_s).text
+    assert "given   ttft_s = 0.5, tpot_s = 0.1, completion_tokens = 3" in text
+    assert "wanted  the result: 0.7" in text
+    assert "came    0.8" in text
+    assert "likely  One TPOT too many" in text
+    assert "read    chapters/01-the-journey.md#ex-1-2" in text
+
+
+def test_a_mistake_that_nobody_has_made_before_gets_no_made_up_cause():
+    verdict = grade(FORMULA, lambda ttft_s, tpot_s, completion_tokens: 123.0)
+    assert not verdict.passed
+    assert "likely" not in verdict.text
+
+
+def test_a_mutant_that_fits_every_case_is_preferred_to_one_that_fits_the_first():
+    cases = [formula("1", [1], 1), formula("2", [2], 2)]
+    mutants = [Mutant(lambda x: 3 - x if x == 2 else 5, "first only"), Mutant(lambda x: 5, "both")]
+    assert grade(FORMULA, lambda x: 5, Grader(cases, mutants, ())).cause == "both"
+
+
+def test_exceptions_match_a_mutant_that_raises_the_same():
+    cases = [formula("0", [0], 1)]
+    mutants = [Mutant(lambda x: x[0], "an index"), Mutant(lambda x: 1 / x, "a division")]
+    assert grade(FORMULA, lambda x: 2 / x, Grader(cases, mutants, ())).cause == "a division"
+
+
+def test_nan_is_far_from_every_number_and_a_float_is_no_whole_number():
+    import torch
+
+    assert distance(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])) > 100
+    assert distance(float("nan"), 1.0) > 100
+    assert distance(2.0, 2) > 100
+    assert distance(True, 1) > 100
+    assert distance(2, 2.0) == 0
+    assert "whole number" in difference(2.0, 2)[1]
+    assert ".item()" in difference(torch.tensor(2.0), 2.0)[1]
+
+
+def test_check_prints_the_verdict_and_returns_it(capsys):
+    assert check("5.1", reference(find("5.1"))) is True
+    assert "5.1 Bytes of cache per token: passed" in capsys.readouterr().out
+    assert check("5.1", lambda config, dtype: 1) is False
+    assert "wanted  the result: 23040" in capsys.readouterr().out
+
+
+def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):
+    from exercise_files import write_exercises
+
+    monkeypatch.setenv("MINILLM_EXERCISES", str(write_exercises(tmp_path)))
+    assert check("1.3") is False
+    assert "not started" in capsys.readouterr().out
+    write_exercises(tmp_path, e1_3=reference_source(find("1.3")))
+    assert check("1.3") is True

@@ -1,0 +1,204 @@
+"""The engine on a reader's functions: the same tokens with right ones, an explosion with one that explodes."""
+
+import sys
+import types
+
+import pytest
+import torch
+from exercise_files import reference_source, write_exercises, write_solutions
+from tiny import random_ids, random_model, save_tiny_model, tiny_config
+
+from minillm import LLM, SamplingParams
+from minillm.cli import main as minillm
+from minillm.exercises.binding import bind, reference
+from minillm.exercises.manifest import EXERCISES, find
+from minillm.kv_cache import KVCache
+from minillm.prefill import prefill
+
+IN_EVERY_RUN = ["1.1", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+
+
+@pytest.fixture(scope="module")
+def tiny_dir(tmp_path_factory):
+    return str(save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=256))
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """The reader's directory."""
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def generate(tiny_dir, capsys):
+    """`minillm generate` on the tiny model: (exit code, stdout, stderr)."""
+
+    def run(*flags):
+        common = ("--prompt", "the cat sat", "--raw", "--max-tokens", "12", "--model", tiny_dir, "--dtype", "float32")
+        code = minillm(["generate", *common, *flags])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return run
+
+
+def _canary(exercise_id):
+    def explode(*args, **kwargs):
+        raise RuntimeError(f"canary {exercise_id}")
+
+    return explode
+
+
+# --- binding ---------------------------------------------------------------------------------------------------------
+
+
+@each_exercise
+def test_binding_replaces_a_function_in_every_module_that_knows_it_and_gives_it_back(exercise, monkeypatch):
+    home, _, name = exercise.reference.partition(":")
+    importer = types.ModuleType("minillm.somebody_who_imported_it")
+    importer.known_as = reference(exercise)
+    monkeypatch.setitem(sys.modules, importer.__name__, importer)
+    owner = sys.modules[home]
+    if "." in name:
+        owner = getattr(owner, name.split(".")[0])
+    original = reference(exercise)
+    with bind({exercise.id: _canary(exercise.id)}):
+        latecomer = types.ModuleType("minillm.imported_while_bound")
+        latecomer.known_as = getattr(owner, exercise.name)
+        monkeypatch.setitem(sys.modules, latecomer.__name__, latecomer)
+        for place in (getattr(owner, exercise.name), importer.known_as, latecomer.known_as):
+            with pytest.raises(RuntimeError, match=f"canary {exercise.id}"):
+                place()
+    assert reference(exercise) is original
+    assert importer.known_as is original
+    assert latecomer.known_as is original, "a module that was imported while bound keeps the reader's function"
+
+
+def test_binding_is_undone_after_an_explosion_too():
+    originals = [reference(exercise) for exercise in EXERCISES]
+    with pytest.raises(ZeroDivisionError), bind({exercise.id: _canary(exercise.id) for exercise in EXERCISES}):
+        raise ZeroDivisionError
+    assert [reference(exercise) for exercise in EXERCISES] == originals
+
+
+def test_a_canary_in_the_mask_explodes_in_the_second_chunk_of_a_prompt():
+    model = random_model()
+    ids = random_ids(9)
+    with bind({"5.4": _canary("5.4")}) as calls, pytest.raises(RuntimeError, match=r"canary 5\.4"):
+        prefill(model, ids, KVCache(model.config, 20), chunk_size=5)
+    assert calls["5.4"] == 1
+
+
+def test_a_canary_in_truncate_explodes_in_the_second_turn_of_a_chat(tiny_dir):
+    llm = LLM(tiny_dir, device="cpu", dtype="float32")
+    cache = llm.new_cache(64)
+    first = llm.start("the cat", SamplingParams(max_tokens=4), cache=cache)
+    first.run()
+    with bind({"5.6": _canary("5.6")}), pytest.raises(RuntimeError, match=r"canary 5\.6"):
+        llm.start("the cat sat", SamplingParams(max_tokens=4), cache=cache, cached_ids=first.prompt_ids)
+
+
+def test_solutions_from_the_file_give_the_same_logits_in_chunks_and_after_a_step_back(own):
+    from minillm.exercises import reader_files
+
+    write_solutions(own)
+    mine = {exercise.id: reader_files.load(exercise) for exercise in EXERCISES}
+    model, ids = random_model(), random_ids(11)
+
+    def logits():
+        cache = KVCache(model.config, 20)
+        prefill(model, ids[:, :9], cache, chunk_size=4)
+        cache.truncate(6)
+        return prefill(model, ids[:, 6:], cache)
+
+    expected = logits()
+    with bind(mine) as calls:
+        torch.testing.assert_close(logits(), expected, rtol=0, atol=0)
+    assert {"5.1", "5.2", "5.4", "5.5", "5.6"} <= set(calls), (
+        "the reader's code did not run, or its calls of each other are not counted"
+    )
+
+
+def test_a_bound_append_takes_a_cache_that_was_made_before():
+    cache = KVCache(tiny_config(), 8)
+    with bind({"5.2": lambda self, layer, k, v: ("mine", layer, self.max_seq_len)}):
+        assert cache.append(2, None, None) == ("mine", 2, 8)
+
+
+# --- generate --mine -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exercise_id", IN_EVERY_RUN)
+def test_a_canary_bound_by_mine_makes_generate_explode(exercise_id, own, generate):
+    name = find(exercise_id).name
+    key = f"e{exercise_id.replace('.', '_')}"
+    write_exercises(own, **{key: f"def {name}(*args, **kwargs):\n    raise RuntimeError('canary {exercise_id}')"})
+    with pytest.raises(RuntimeError, match=f"canary {exercise_id}"):
+        generate("--mine", exercise_id)
+    assert generate()[0] == 0, "the canary is still bound after the run"
+
+
+def test_with_every_stub_filled_from_the_reference_the_tokens_are_the_same_and_each_run_is_counted(own, generate):
+    write_solutions(own)
+    code, expected, _ = generate()
+    assert code == 0
+    code, out, err = generate("--mine")
+    assert (code, out) == (0, expected)
+    bound = next(line for line in err.splitlines() if "running on your own code" in line)
+    assert all(f"{exercise.id} {exercise.name}" in bound for exercise in EXERCISES)
+    called = next(line for line in err.splitlines() if "calls of your code" in line)
+    assert all(f"{exercise_id} {find(exercise_id).name} x " in called for exercise_id in IN_EVERY_RUN)
+    assert "5.3 single_query_attention x 33" in called, "11 decode steps through 3 layers"
+    unused = next(line for line in err.splitlines() if "had no need of" in line)
+    assert "5.7 tokens_that_fit" in unused
+
+
+def test_mine_binds_what_is_finished_and_leaves_out_what_is_wrong_or_not_started(own, generate):
+    write_exercises(own, e5_1=reference_source(find("5.1")), e5_3="def single_query_attention(q, k, v):\n    return q")
+    code, _, err = generate("--mine")
+    assert code == 0
+    assert "running on your own code: 5.1 kv_bytes_per_token]" in err
+
+
+def test_what_a_function_prints_while_it_is_graded_is_not_taken_for_tokens(own, generate):
+    noisy = "def tokens_held(prompt_tokens, completion_tokens):\n    print('noise')\n    return 0"
+    write_exercises(own, e1_3=noisy)
+    assert generate("--mine")[1] == generate()[1]
+
+
+def test_mine_says_so_where_nothing_is_finished(own, generate):
+    write_exercises(own)
+    code, out, err = generate("--mine")
+    assert code == 0
+    assert out == generate()[1]
+    assert "none of your exercises is finished" in err
+
+
+def test_chosen_ids_are_bound_even_if_they_are_wrong(own, generate):
+    write_exercises(
+        own, e5_3="def single_query_attention(q, k, v):\n    return q * 0", e5_1=reference_source(find("5.1"))
+    )
+    code, out, err = generate("--mine", "5.3")
+    assert code == 0
+    assert out != generate()[1], "attention that gives nothing must change the text"
+    assert "running on your own code: 5.3 single_query_attention]" in err
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ("5.2,5.3", "5.2 and 5.3 are not started"),
+        ("5.1, 5.2", "5.2 is not started"),
+        ("9.9", "there is no exercise '9.9'"),
+        ("5.4", "your 5.4 cannot be loaded: SyntaxError"),
+        ("", "there is no exercise ''"),
+    ],
+)
+def test_chosen_ids_that_cannot_be_bound_are_refused_in_one_sentence(wanted, told, own, generate):
+    write_exercises(own, e5_1=reference_source(find("5.1")), e5_4="def causal_mask(:")
+    code, out, err = generate("--mine", wanted)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert "Traceback" not in err

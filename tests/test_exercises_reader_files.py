@@ -1,0 +1,235 @@
+"""Accidents in a reader's file: each fails its own exercise alone, and shows the reader's own line."""
+
+import itertools
+import threading
+import time
+
+import pytest
+from exercise_files import reference_source, write_exercises, write_solutions
+
+from minillm.errors import InputError
+from minillm.exercises import check, reader_files
+from minillm.exercises.grading import grade
+from minillm.exercises.manifest import EXERCISES, find
+from minillm.exercises.progress import State, grade_own, state_of
+from minillm.exercises.reset import reset
+from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
+
+OTHERS = [exercise for exercise in EXERCISES if exercise.chapter == 5 and exercise.id != "5.3"]
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A directory of the reader's, with every exercise solved; `own(e5_3=...)` replaces sections."""
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    write_solutions(tmp_path)
+
+    def write(**sections):
+        solved = {f"e{e.id.replace('.', '_')}": reference_source(e) for e in EXERCISES}
+        return write_exercises(tmp_path, **{**solved, **sections})
+
+    return write
+
+
+def _line_number(path, text):
+    return next(n for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if text in line)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "line"),
+    [
+        ("def single_query_attention(q, k, v):\n    return q @@ k", "SyntaxError", "return q @@ k"),
+        (
+            "def single_query_attention(q, k, v):\n    return (q @ k",
+            "SyntaxError: '(' was never closed",
+            "return (q @ k",
+        ),
+        ("def single_query_attention(q, k, v):\nreturn q", "IndentationError", "return q"),
+        ('def single_query_attention(q, k, v):\n    """open', "SyntaxError: unterminated", '"""open'),
+        ("def single_query_attention(q, k, v):\n    return scores(q) @ v", "NameError", "return scores(q) @ v"),
+        ("def single_query_attention(q, k, v):\n    x = q @ k\n    return x @ v", "RuntimeError", "x = q @ k"),
+        ("def single_query_attention(q, k, v):\n    raise SystemExit(0)", "SystemExit", "raise SystemExit(0)"),
+        (
+            "import nothing_like_it\ndef single_query_attention(q, k, v):\n    return q",
+            "ModuleNotFoundError",
+            "import nothing_like_it",
+        ),
+        ("single_query_attention = 1 / 0", "ZeroDivisionError", "single_query_attention = 1 / 0"),
+    ],
+)
+def test_an_accident_fails_its_own_exercise_alone_and_shows_the_line(own, code, message, line):
+    path = own(e5_3=code) / "ch05.py"
+    verdict = grade_own(find("5.3"))
+    assert not verdict.passed
+    assert f"came    {message}" in verdict.text
+    assert f"line    {path}, line {_line_number(path, line)}: {line}" in verdict.text
+    for exercise in OTHERS:
+        if exercise.id != "5.5":  # which calls 5.3
+            assert grade_own(exercise).passed, f"{exercise.id} fails for an accident in 5.3"
+
+
+def test_a_loop_at_the_top_of_a_section_fails_that_section_alone(own, monkeypatch):
+    monkeypatch.setattr(reader_files, "_SECTION_LIMIT_S", 0.2)
+    own(e5_3="while True:\n    pass\n")
+    assert "never ends" in grade_own(find("5.3")).text
+    assert grade_own(find("5.1")).passed
+
+
+def test_an_accident_in_the_header_is_told_of_each_exercise_of_the_file(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    path.write_text("import torch torch\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert f"line    {path}, line 1: import torch torch" in grade_own(find("5.1")).text
+    assert grade_own(find("1.1")).passed, "chapter 1 fails for an accident in chapter 5's file"
+
+
+def test_helpers_in_other_sections_and_one_s_own_solutions_can_be_called(own):
+    own(
+        e5_1="def helper(config):\n    return 2 * config.num_hidden_layers * config.num_key_value_heads\n",
+        e5_7="""
+        def kv_bytes_per_token(config, dtype):
+            return helper(config) * config.head_dim * dtype.itemsize
+
+        def tokens_that_fit(num_bytes, config, dtype, batch_size=1):
+            return num_bytes // (kv_bytes_per_token(config, dtype) * batch_size)
+        """,
+    )
+    assert grade_own(find("5.7")).passed, grade_own(find("5.7")).text
+    assert grade_own(find("5.1")).passed, "as in any module, a function is found wherever it stands"
+
+
+def test_calling_an_exercise_that_is_not_started_says_which(own):
+    own(e5_1="def kv_bytes_per_token(config, dtype):\n    todo('5.1')")
+    text = grade_own(find("5.7")).text
+    assert "exercise 5.1 is not started" in text
+    assert "ch05.py, line " in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "while True:\n        pass",
+        "while True:\n        try:\n            q.sum()\n        except Exception:\n            pass",
+        "while True:\n        try:\n            len([1])\n        except:\n            pass",
+        "while True:\n        try:\n            (lambda: 1)()\n        except BaseException:\n            continue",
+        "while True:\n        try:\n            q.sum()\n        finally:\n            q.max()",
+        "n = 0\n    while n >= 0:\n        try:\n            print(n)\n        except:\n            pass",
+    ],
+)
+def test_a_loop_without_end_is_stopped_whatever_it_catches(own, body, monkeypatch):
+    monkeypatch.setattr("minillm.exercises.progress.CASE_LIMIT_S", 0.2)
+    path = own(e5_3=f"def single_query_attention(q, k, v):\n    {body}") / "ch05.py"
+    text = grade_own(find("5.3")).text
+    assert "still running after 0.2 s" in text
+    assert f"line    {path}, line " in text
+    assert not [thread for thread in threading.enumerate() if thread.name == "exercise"], "the loop is still running"
+    assert grade_own(find("5.1")).passed
+
+
+def test_code_that_waits_inside_a_library_is_left_behind(monkeypatch):
+    monkeypatch.setattr("minillm.exercises.time_limit._INSIST_S", 0.05)
+    with pytest.raises(OutOfTimeError) as error:
+        call_with_limit(lambda: time.sleep(2), 0.05)
+    assert any(name == __file__ for name, _ in error.value.lines)
+
+
+def test_the_time_limit_passes_results_and_exceptions_on():
+    assert call_with_limit(lambda: 3, 5.0) == 3
+    with pytest.raises(KeyError):
+        call_with_limit(lambda: {}["x"], 5.0)
+
+
+def test_an_exercise_whose_function_is_gone_says_how_to_get_it_back(own):
+    own(e5_6="# nothing here any more")
+    text = grade_own(find("5.6")).text
+    assert "no function `truncate`" in text
+    assert "minillm exercises reset 5.6" in text
+
+
+def test_a_missing_file_and_one_that_is_no_text_fail_their_exercises_and_no_others(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "not UTF-8" in grade_own(find("5.1")).text
+    path.unlink()
+    assert "minillm exercises reset 5" in grade_own(find("5.1")).text
+    assert state_of(find("5.1")) is State.STARTED, "a file that is gone must not be skipped as untouched"
+    assert grade_own(find("1.1")).passed
+    with pytest.raises(InputError, match="minillm exercises reset 5"):
+        reset("5.1")
+
+
+def test_comments_and_blank_lines_do_not_count_as_a_start_but_any_code_does(own):
+    own(
+        e5_1='def kv_bytes_per_token(config, dtype):\n    """Mine."""\n\n    # to do\n    todo("5.1")',
+        e5_2='def append(self, layer, k, v):\n    start = self.length\n    todo("5.2")',
+    )
+    assert state_of(find("5.1")) is State.NOT_STARTED
+    assert state_of(find("5.2")) is State.STARTED
+    assert state_of(find("5.4")) is State.FINISHED
+
+
+def test_a_function_of_the_notebook_is_checked_like_one_of_the_file(capsys):
+    source = "def mine(ttft_s, tpot_s, completion_tokens):\n    return ttft_s + tpot_s * missing\n"
+    namespace = {}
+    exec(compile(source, "<cell 7>", "exec"), namespace)
+    assert check("1.2", namespace["mine"]) is False
+    out = capsys.readouterr().out
+    assert "NameError" in out
+    assert "<cell 7>, line 2" in out
+
+
+# --- reset -----------------------------------------------------------------------------------------------------------
+
+
+def test_reset_gives_a_stub_back_and_keeps_every_version(own, tmp_path):
+    first = reference_source(find("5.3"))
+    assert "is a stub again" in reset("5.3")
+    assert not reader_files.is_started(find("5.3"))
+    assert all(grade_own(exercise).passed for exercise in OTHERS if exercise.id != "5.5")
+    assert first.strip() in (tmp_path / "kept" / "ch05_5.3_1.py").read_text(encoding="utf-8")
+    own(e5_3="def single_query_attention(q, k, v):\n    return second")
+    assert "ch05_5.3_2.py" in reset("5.3")
+    assert "second" in (tmp_path / "kept" / "ch05_5.3_2.py").read_text(encoding="utf-8")
+    assert (tmp_path / "kept" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    assert "nothing to do" in reset("5.3")
+
+
+def test_resetting_every_exercise_gives_the_files_as_they_were_given_out(own, tmp_path):
+    for exercise in EXERCISES:
+        reset(exercise.id)
+    for name in ("ch01.py", "ch05.py"):
+        assert (tmp_path / name).read_text(encoding="utf-8") == reader_files.pristine(name)
+
+
+def test_reset_of_a_chapter_gives_the_file_back_even_if_it_is_gone_or_broken(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    path.write_text("all ( broken", encoding="utf-8")
+    assert "ch05_1.py" in reset("5")
+    assert path.read_text(encoding="utf-8") == reader_files.pristine("ch05.py")
+    assert "nothing to do" in reset("5")
+    path.unlink()
+    assert "has its stubs again" in reset("5")
+
+
+def test_reset_of_an_exercise_without_its_marker_is_refused(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("# --- 5.4 ", "# 5.4 "), encoding="utf-8")
+    assert grade_own(find("5.4")).passed, "the function is there, and can be graded"
+    with pytest.raises(InputError, match=r"# --- 5\.4.*missing"):
+        reset("5.4")
+    assert path.read_text(encoding="utf-8") == text.replace("# --- 5.4 ", "# 5.4 ")
+
+
+def test_cutting_a_file_loses_nothing():
+    for name in ("ch01.py", "ch05.py"):
+        text = reader_files.pristine(name)
+        header, sections = reader_files.cut(text)
+        assert header.text + "".join(section.text for section in sections.values()) == text
+        for before, after in itertools.pairwise(sections.values()):
+            assert after.first_line > before.first_line
+        for exercise_id, section in sections.items():
+            assert text.splitlines()[section.first_line - 1].startswith(f"# --- {exercise_id} ")
+
+
+def test_grading_an_unlimited_answer_of_another_type_does_not_raise():
+    assert not grade(find("5.2"), lambda self, layer, k, v: (k,)).passed
