@@ -20,6 +20,7 @@ VERBS = {
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
     "bench": "measure tokens per second, alone or beside transformers",
+    "book": "build the book into HTML pages",
 }
 
 
