@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "minillm"
 author = "the minillm authors"
-copyright = "the minillm authors, Apache-2.0"  # noqa: A001 - Sphinx's name for it
+copyright = "the minillm authors, Apache-2.0"
 language = "en"
 root_doc = "chapters/index"
 

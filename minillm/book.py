@@ -21,7 +21,9 @@ MARK = ".buildinfo"
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the site; the path of its first page goes to stdout, everything else to stderr. Returns the exit code."""
     parser = Parser(prog=PROG, description="Build the book into HTML, and print where its first page lies.")
-    parser.add_argument("--out", metavar="DIR", type=Path, help=f"where to (default: {BUILD.as_posix()} in the project)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help=f"where to (default: {BUILD.as_posix()} in the project)"
+    )
     args = parser.parse_args(argv)
     return guarded(lambda: _print_path(ROOT / BUILD if args.out is None else args.out), PROG)
 

@@ -1,5 +1,7 @@
 """The book builds into pages that load nothing from elsewhere, whose links lead somewhere, and whose parts agree."""
 
+import importlib
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -14,9 +16,20 @@ from bs4 import BeautifulSoup
 from minillm import book
 from minillm.errors import InputError, MissingError
 
+# Tools of the site that are a version behind Sphinx's own interface: theirs to mend, and nothing that a reader sees.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated. Check CHANGES for Sphinx API modifications")
+
 ROOT = Path(__file__).parents[1]
 CHAPTERS = ROOT / "chapters"
-LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src", "audio": "src"}
+LOADED = {
+    "script": "src",
+    "link": "href",
+    "img": "src",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+    "audio": "src",
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +95,9 @@ def test_a_page_loads_nothing_from_another_site(site, pages):
         if re.match(r"(https?:)?//", tag[attribute])
     ]
     for style in [*site.rglob("*.css"), *site.rglob("*.html")]:
-        addresses = re.findall(r"""url\(\s*['"]?((?:https?:)?//[^)]+)|@import\s+['"]((?:https?:)?//[^'"]+)""", read(style))
+        addresses = re.findall(
+            r"""url\(\s*['"]?((?:https?:)?//[^)]+)|@import\s+['"]((?:https?:)?//[^'"]+)""", read(style)
+        )
         loaded += [f"{style.name}: {address}" for address in addresses]
     assert not loaded, "readers may have no network, and nobody else needs to know what they read"
 
@@ -132,6 +147,34 @@ def test_the_contents_link_to_every_chapter_that_exists_and_mark_the_others_as_t
         else:
             heading = read(CHAPTERS / page).splitlines()[0].removeprefix("# ")
             assert title == f"[{heading}]({page})", f"chapter {number} exists: link to it by its title"
+
+
+def test_an_exercise_has_the_number_that_its_anchor_says(sample, pages, tmp_path):
+    built = BeautifulSoup(
+        read(book.build(sample, tmp_path / "out").parent / "chapters" / "05-sample.html"), "html.parser"
+    )
+    assert len(built.select("div.exercise")) == 2
+    for soup in [*pages.values(), built]:
+        for exercise in soup.select("div.exercise"):
+            number = re.match(r"Exercise (\d+)\.(\d+)", exercise.get_text().strip())
+            assert number, exercise["id"]
+            assert exercise["id"] == f"ex-{number[1]}-{number[2]}", "exercises are numbered in the order of the page"
+
+
+def test_a_chapter_that_uses_everything_shows_it(sample, tmp_path):
+    soup = BeautifulSoup(
+        read(book.build(sample, tmp_path / "out").parent / "chapters" / "05-sample.html"), "html.parser"
+    )
+    text = " ".join(soup.article.get_text().split())
+    assert soup.h1.get_text().startswith("5. A chapter that uses everything")
+    for shown in (
+        "Figure 5.1 shows it, Listing 5.1 has its lines, Exercise 5.2 is about it",
+        "from $2 to $3 per hour",
+        "keys[:, :, start:end] = k",
+    ):
+        assert shown in text
+    assert soup.select_one("figure#fig-curve svg[role=img]")["aria-label"].startswith("Positions computed")
+    assert soup.details.summary.get_text().strip() == "Why is the query not cached?"
 
 
 # ---- the glossary
@@ -201,3 +244,135 @@ def test_a_chapter_with_a_mistake_fails_the_build_and_the_mistake_is_named(
     assert "05-sample.md" in errors
     assert complaint in errors
     assert not (tmp_path / "out").exists(), "half a book is no book"
+
+
+# ---- figures
+
+
+@pytest.fixture
+def extension(monkeypatch):
+    """The module behind `figure-svg`."""
+    monkeypatch.syspath_prepend(CHAPTERS / "_ext")
+    return importlib.import_module("figure_svg")
+
+
+HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 50"><title>A line</title><desc>It rises.</desc>'
+
+
+def test_a_drawing_is_named_scaled_and_has_ids_of_its_own(extension):
+    body = '<clipPath id="c"/><path id="p" clip-path="url(#c)" stroke="var(--fig-ink)"/><use href="#p"/></svg>'
+    svg = BeautifulSoup(extension.inline_svg(HEAD + body, prefix="fig-a"), "html.parser").svg
+    assert svg["aria-label"] == "A line"
+    assert svg.find(id=svg["aria-describedby"]).get_text() == "It rises."
+    assert svg.find("title") is None, "browsers show it as a tooltip over the whole drawing"
+    assert svg.path["id"] == "fig-a-p"
+    assert svg.path["clip-path"] == "url(#fig-a-c)"
+    assert svg.use["href"] == "#fig-a-p"
+    assert "max-width:100px" in svg["style"]
+
+
+@pytest.mark.parametrize(
+    ("svg", "complaint"),
+    [
+        (HEAD + '<path fill="#fff"/></svg>', "fixed colour"),
+        (HEAD + '<path style="stroke: black"/></svg>', "fixed colour"),
+        (HEAD + "<style>path { fill: red }</style></svg>", "<style>"),
+        (HEAD + '<use href="other.svg#p"/></svg>', "outside of the file"),
+        (HEAD.replace("<title>A line</title>", "") + "</svg>", "<title>"),
+        (HEAD.replace("It rises.", " ") + "</svg>", "<desc>"),
+        (HEAD.replace(' viewBox="0 0 100 50"', "") + "</svg>", "viewBox"),
+        (HEAD, "well-formed"),
+    ],
+)
+def test_a_drawing_that_would_not_follow_the_theme_or_be_read_aloud_is_refused(extension, svg, complaint):
+    with pytest.raises(extension.FigureError, match=re.escape(complaint)):
+        extension.inline_svg(svg, prefix="fig-a")
+
+
+def test_the_plots_are_those_that_their_script_draws(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(CHAPTERS / "figures")
+    script = importlib.import_module("make")
+    script.make(tmp_path)
+    for name in script.PLOTS:
+        committed, drawn = (CHAPTERS / "figures" / name).read_bytes(), (tmp_path / name).read_bytes()
+        assert committed == drawn, f"{name}: run `python chapters/figures/make.py` and look at it"
+
+
+def test_a_plot_with_a_colour_of_its_own_is_refused(monkeypatch):
+    monkeypatch.syspath_prepend(CHAPTERS / "figures")
+    themed_plot = importlib.import_module("themed_plot")
+    with themed_plot.plot_of() as figure:
+        figure.subplots().plot([1, 2], color="red")
+        with pytest.raises(ValueError, match="#ff0000"):
+            themed_plot.themed_svg(figure, "A line", "It rises.")
+
+
+def test_every_colour_that_a_figure_uses_is_defined_in_both_themes():
+    css = read(CHAPTERS / "_static" / "book.css")
+    light, dark = (
+        set(re.findall(r"(--fig-[\w-]+):", block)) for block in re.findall(r"data-theme.*?\{(.*?)\}", css, re.S)
+    )
+    assert light == dark
+    for path in (CHAPTERS / "figures").glob("*.svg"):
+        assert set(re.findall(r"var\((--fig-[\w-]+)", read(path))) <= light, path.name
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_words_of_a_figure_can_be_read_in_both_themes(theme):
+    block = re.search(rf'data-theme="{theme}"\] \{{(.*?)\}}', read(CHAPTERS / "_static" / "book.css"), re.DOTALL)
+    assert block
+    colours = dict(re.findall(r"--fig-([\w-]+):.*?(#[0-9a-f]{6})", block[1]))
+    grounds = {name for name in colours if name.startswith("fill-")} | {"paper"}
+    for ground in grounds:
+        for words in ("ink", "muted", *(f"accent-{number}" for number in range(1, 5))):
+            ratio = contrast(colours[words], colours[ground])
+            assert ratio >= 4.5, f"{words} on {ground} in {theme}: {ratio:.2f}, below what WCAG asks of text"
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of two colours' luminances as WCAG 2 defines it: 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rrggbb", 0 to 1."""
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+# ---- the verb
+
+
+def test_the_verb_prints_the_first_page_alone_on_stdout_and_an_earlier_build_is_replaced(sample, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "minillm.book", "--out", str(out)]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=sample, capture_output=True, text=True, encoding="utf-8", check=False)
+        assert (done.returncode, done.stdout.strip()) == (0, str(out / "index.html")), done.stderr
+        assert not (out / "stale.html").exists()
+        write(out / "stale.html", "a page of a chapter that is gone")
+    assert {path.name for path in tmp_path.iterdir()} == {"project", "out"}, "nothing is left beside the site"
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(sample, tmp_path, capsys, monkeypatch):
+    (tmp_path / "letters").mkdir()
+    write(tmp_path / "letters" / "dear.txt", "dear")
+    monkeypatch.setattr(book, "ROOT", sample)
+    assert book.main(["--out", str(tmp_path / "letters")]) == 2
+    assert "choose a new or empty folder" in capsys.readouterr().err
+    assert read(tmp_path / "letters" / "dear.txt") == "dear"
+
+
+def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert book.main(["--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert 'pip install -e ".[book]"' in error
+    assert error.count("\n") == 1
+
+
+def test_without_the_chapters_one_sentence_says_where_the_book_is(tmp_path):
+    with pytest.raises(MissingError, match="no book at"):
+        book.build(tmp_path, tmp_path / "out")

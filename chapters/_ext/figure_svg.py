@@ -23,7 +23,7 @@ from sphinx.util.docutils import SphinxDirective
 SVG = "{http://www.w3.org/2000/svg}"
 PAINTED = ("fill", "stroke", "stop-color", "flood-color", "color")
 THEMED = re.compile(r"none|inherit|transparent|currentColor|url\(#[\w.-]+\)|var\(--fig-[\w-]+\)")
-NARROWEST = 0.7  # below this share of its natural width a drawing scrolls instead of shrinking: text must stay legible
+NARROWEST = 0.65  # below this share of its natural width a drawing scrolls instead of shrinking: text must stay legible
 
 
 class FigureError(ValueError):

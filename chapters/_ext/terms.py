@@ -1,7 +1,8 @@
 """The role `define`: the place where a chapter introduces a term of the glossary.
 
-``{define}`KV cache` `` (or ``{define}`cached <KV cache>` ``) marks the words, links them to the glossary, and makes the glossary link
-back to the chapter. A term that is not in the glossary, or that two places introduce, is a warning: the build fails.
+``{define}`KV cache` `` (or ``{define}`cached <KV cache>` ``) marks the words, links them to the
+glossary, and makes the glossary link back to the chapter. A term that is not in the glossary, or that two places
+introduce, is a warning: the build fails.
 Later uses are ``{term}`KV cache` ``, Sphinx's own.
 """
 

@@ -20,7 +20,7 @@ def positions_with_and_without_a_cache(prompt_tokens: int = 16, tokens: int = 12
     numbers = range(1, tokens + 1)
     without = list(accumulate(prompt_tokens + n - 1 for n in numbers))
     cached = list(accumulate(prompt_tokens if n == 1 else 1 for n in numbers))
-    with plot_of(640, 340) as figure:
+    with plot_of() as figure:
         axes = figure.subplots()
         axes.plot(numbers, without, color=ACCENTS[1])
         axes.plot(numbers, cached, color=ACCENTS[0])

@@ -9,8 +9,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
+from typing import Any
 
 import matplotlib as mpl
+from cycler import cycler
 from matplotlib.figure import Figure
 
 # What a plot may be drawn in. The values mean nothing: they are only unlikely to be anything else.
@@ -23,13 +25,13 @@ VARIABLES |= {colour: f"fill-{number}" for number, colour in enumerate(FILLS, st
 
 POINTS_PER_INCH = 72  # one unit of matplotlib's SVG is a point
 
-STYLE = {
+STYLE: dict[Any, Any] = {  # matplotlib knows its keys by a type of its own
     "font.size": 14,
     "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.grid": True,
     "axes.labelcolor": INK,
-    "axes.prop_cycle": mpl.cycler(color=ACCENTS),
+    "axes.prop_cycle": cycler(color=ACCENTS),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
@@ -52,8 +54,11 @@ STYLE = {
 
 
 @contextmanager
-def plot_of(width: int = 640, height: int = 360) -> Iterator[Figure]:
-    """A figure of width x height pixels in the book's style. Draw on it and take its SVG inside the `with`."""
+def plot_of(width: int = 520, height: int = 320) -> Iterator[Figure]:
+    """A figure of width x height pixels in the book's style. Draw on it and take its SVG inside the `with`.
+
+    520 pixels is the most that a phone shows without scrolling.
+    """
     with mpl.rc_context():
         mpl.rcdefaults()  # not the style of whoever runs this
         mpl.rcParams.update(STYLE)
