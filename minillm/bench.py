@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
+from minillm.metrics import time_per_output_token
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,7 @@ PROG = "minillm bench"
 
 @dataclass(frozen=True)
 class Run:
-    """One request of one engine: rates in tokens per second."""
+    """One request of one engine: rates in tokens per second. A prompt's ends when its first token is chosen (TTFT)."""
 
     prefill_tokens_per_s: float
     decode_tokens_per_s: float
@@ -60,21 +61,28 @@ def _bench(args: argparse.Namespace) -> int:
             raise InputError(f"--{flag} must be at least {least}, not {value}")
     if args.new_tokens < 2:
         raise InputError(f"--new-tokens must be at least 2 (a rate needs two points in time), not {args.new_tokens}")
-    path = resolve(DEFAULT_MODEL if args.model is None else args.model)
-    vocab_size = open_checkpoint(path).config.vocab_size
     device = pick_device(args.device)
+    dtypes = [pick_dtype(name, device) for name in args.dtype]
+    path = resolve(DEFAULT_MODEL if args.model is None else args.model)
+    if args.compare and path.is_file():
+        raise InputError(f"--compare needs a directory with safetensors, which both engines read, not {path}")
+    config = open_checkpoint(path).config
+    if args.prompt_tokens + args.new_tokens > config.max_position_embeddings:
+        raise InputError(
+            f"--prompt-tokens and --new-tokens are {args.prompt_tokens + args.new_tokens:,} in all, more than this "
+            f"model's context of {config.max_position_embeddings:,}"
+        )
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {device}", file=sys.stderr)
     if busy := machine_is_busy():
         print(f"caution: {busy}; do not trust these figures", file=sys.stderr)
     results = {}
-    for name in args.dtype:
-        dtype = pick_dtype(name, device)
+    for dtype in dtypes:
         engines: dict[str, Engine] = {"minillm": minillm_engine(path, device, dtype)}
         if args.compare:
             engines["transformers"] = transformers_engine(path, device, dtype)
-        runs = take_turns(engines, vocab_size, args.prompt_tokens, args.new_tokens, args.runs)
+        runs = take_turns(engines, config.vocab_size, args.prompt_tokens, args.new_tokens, args.runs)
         results[str(dtype).removeprefix("torch.")] = runs
-        _print_table(str(dtype).removeprefix("torch."), runs)
+        _print_table(str(dtype).removeprefix("torch."), runs, sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps({d: {e: [asdict(r) for r in rs] for e, rs in runs.items()} for d, runs in results.items()}))
     return 0
@@ -129,8 +137,8 @@ def minillm_engine(path: Path, device: "torch.device", dtype: "torch.dtype") -> 
     def run(ids: list[int], new_tokens: int) -> Run:
         params = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
         generation = Generation(llm.model, llm.tokenizer, ids, params, llm.new_cache(len(ids) + new_tokens))
-        metrics = generation.run().metrics
-        return Run(metrics.prefill_tokens_per_s, metrics.decode_tokens_per_s or 0.0)
+        generation.run()
+        return _rates(len(ids), generation.token_times_s)
 
     return run
 
@@ -172,14 +180,20 @@ def transformers_engine(path: Path, device: "torch.device", dtype: "torch.dtype"
             max_new_tokens=new_tokens,
             stopping_criteria=StoppingCriteriaList([times]),
         )
-        at = times.seconds
-        return Run(len(ids) / (at[0] - started), (len(at) - 1) / (at[-1] - at[0]))
+        return _rates(len(ids), [at - started for at in times.seconds])
 
     return run
 
 
-def _print_table(dtype: str, measured: dict[str, list[Run]]) -> None:
-    """Median (least to most) of each rate, and the ratio of the medians, on stderr."""
+def _rates(prompt_tokens: int, token_times_s: Sequence[float]) -> Run:
+    """The same rule for every engine, from the seconds at which its tokens were there."""
+    tpot_s = time_per_output_token(token_times_s)
+    assert tpot_s is not None, "at least two tokens were asked for"
+    return Run(prompt_tokens / token_times_s[0], 1 / tpot_s)
+
+
+def _print_table(dtype: str, measured: dict[str, list[Run]], file: Any) -> None:
+    """Median (least to most) of each rate, and the ratio of the medians."""
     rates = {
         "prefill tok/s": lambda run: run.prefill_tokens_per_s,
         "decode tok/s": lambda run: run.decode_tokens_per_s,
@@ -190,10 +204,10 @@ def _print_table(dtype: str, measured: dict[str, list[Run]]) -> None:
             values = sorted(rate(run) for run in runs)
             middles[name] = median(values)
             spread = f"({values[0]:.1f} to {values[-1]:.1f})"
-            print(f"{dtype:<9} {title:<14} {name:<13} {middles[name]:8.1f}  {spread}", file=sys.stderr)
+            print(f"{dtype:<9} {title:<14} {name:<13} {middles[name]:8.1f}  {spread}", file=file)
         if len(middles) > 1:
             ours, theirs = middles["minillm"], middles["transformers"]
-            print(f"{dtype:<9} {title:<14} {'ratio':<13} {ours / theirs:8.2f}", file=sys.stderr)
+            print(f"{dtype:<9} {title:<14} {'ratio':<13} {ours / theirs:8.2f}", file=file)
 
 
 if __name__ == "__main__":

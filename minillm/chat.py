@@ -33,7 +33,7 @@ class ChatSession:
         self.messages = list(self.opening)
         if context is not None and not 1 < context <= llm.config.max_position_embeddings:
             limit = llm.config.max_position_embeddings
-            raise InputError(f"--context must be 2 to {limit}, the model's own, not {context}")
+            raise InputError(f"the context must be 2 to {limit} tokens, the model's own, not {context}")
         self.cache = llm.new_cache(8192 if context is None else context)
         self.cached_ids: tuple[int, ...] = ()
 
@@ -117,14 +117,17 @@ def _read_turn() -> str | None:
             # Elsewhere the prompt goes to stderr, so that a pipe on stdout receives the answers alone.
             sys.stderr.write("> ")
             sys.stderr.flush()
-            return input()
+            # As bytes: a line that is not UTF-8 must not take those after it along, as a text stream's would.
+            if not (line := sys.stdin.buffer.readline()):
+                raise EOFError
+            return line.decode("utf-8").rstrip("\r\n")
         except EOFError:
             sys.stderr.write("\n")
             return None
         except KeyboardInterrupt:
             sys.stderr.write("\n")
         except UnicodeDecodeError:
-            say("that line is not text in this terminal's encoding; it was not sent")
+            say("that line is not UTF-8 text; it was not sent")
 
 
 def _answer(session: ChatSession, text: str, params: "SamplingParams", stats: bool) -> None:
@@ -133,6 +136,9 @@ def _answer(session: ChatSession, text: str, params: "SamplingParams", stats: bo
         generation = session.start(text, params)
     except InputError as error:
         say(str(error))
+        return
+    except KeyboardInterrupt:
+        say("stopped before it was sent")
         return
     try:
         for piece in generation:

@@ -1,7 +1,10 @@
 """What the command lines share: subcommands, flags, and the one way in which a bad input is answered."""
 
 import argparse
+import contextlib
+import dataclasses
 import importlib
+import importlib.metadata
 import os
 import sys
 import time
@@ -9,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from minillm.errors import InputError, MissingError
+from minillm.errors import InputError, MissingError, NumbersError
 from minillm.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=f"verbs:\n{listing}\n\n`minillm VERB --help` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"minillm {importlib.metadata.version('minillm')}")
     parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of the above")
     if not argv:
         parser.print_help(sys.stderr)
@@ -86,10 +90,12 @@ def _others_are_running() -> bool:
 def guarded(run: Callable[[], int], prog: str) -> int:
     """Run a command. A bad input becomes one sentence on stderr and exit code 2; Ctrl-C ends with 130.
 
-    Called before torch is imported. Only the errors that a user's input can cause are caught: anything else is a
-    bug and keeps its traceback.
+    Called before torch is imported. Only the errors that a user or the machine can cause are caught: anything else
+    is a bug and keeps its traceback.
     """
     wait_politely()
+    if sys.stderr is None:  # closed by the caller; without it, `print` would put our remarks on stdout
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it is the process's stderr from here on
     if sys.stdout is None:  # closed by the caller: `>&-`
         print(f"{prog}: error: stdout is closed, so there is nowhere to write to", file=sys.stderr)
         return 2
@@ -97,17 +103,26 @@ def guarded(run: Callable[[], int], prog: str) -> int:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - it is the process's stdin from here on
     try:
         return run()
-    except (InputError, MissingError) as error:
+    except (InputError, MissingError, NumbersError) as error:
         print(f"{prog}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"\n{prog}: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): that is its right. Python would complain again at exit,
-        # when it flushes stdout, so stdout is pointed elsewhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_stdout()  # the reader of our output went away (`| head`): that is its right
         return 0
+    except OSError as error:  # a full disk, a file that went away while it was read
+        where = f" {error.filename!r}" if error.filename else ""
+        _abandon_stdout()
+        with contextlib.suppress(OSError):
+            print(f"{prog}: error: the system refused to read or write{where}: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _abandon_stdout() -> None:
+    """Point stdout at nothing. At exit Python flushes what is left in it, and would complain again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
@@ -135,8 +150,10 @@ _SAMPLING_FLAGS: tuple[tuple[str, type, str], ...] = (
 def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     """One flag per SamplingParams field that makes sense on a command line."""
     group = parser.add_argument_group("choosing tokens")
+    defaults = {field.name: field.default for field in dataclasses.fields(SamplingParams)}
     for name, kind, what in _SAMPLING_FLAGS:
-        group.add_argument(f"--{name.replace('_', '-')}", type=kind, help=what)
+        default = "" if defaults[name] is None else f" (default: {defaults[name]})"
+        group.add_argument(f"--{name.replace('_', '-')}", type=kind, help=what + default)
     group.add_argument("--stop", action="append", metavar="TEXT", help="stop before this text; may be repeated")
     group.add_argument("--ignore-eos", action="store_true", help="go on past the end-of-sequence token")
 

@@ -94,5 +94,8 @@ def _check(params: SamplingParams, cache: Cache, prompt_ids: Sequence[int] | Non
         raise InputError("without a cache, decode needs prompt_ids to compute them again at each step")
     if prompt_ids is None and params.repetition_penalty != 1.0:
         raise InputError("the repetition penalty looks at the prompt too: pass prompt_ids to decode")
-    if prompt_ids is not None and cache.length > len(prompt_ids):
-        raise InputError(f"the cache holds {cache.length} tokens, but prompt_ids has only {len(prompt_ids)}")
+    if prompt_ids is not None and cache.length not in (0, len(prompt_ids)):
+        raise InputError(
+            f"the cache holds {cache.length} tokens, but prompt_ids has {len(prompt_ids)}: `logits` must be what "
+            "prefill returned for the last of them"
+        )

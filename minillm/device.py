@@ -25,9 +25,9 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
     """
     if str(device) == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:(0|[1-9][0-9]{0,2}))?", str(device)):
+    if not re.fullmatch(r"cpu(:0)?|cuda(:(0|[1-9][0-9]{0,2}))?", str(device)):
         raise InputError(f"unknown device {str(device)!r}: use auto, cpu, cuda or cuda:N")
-    picked = torch.device(device)
+    picked = torch.device(str(device).removesuffix(":0") if str(device).startswith("cpu") else device)
     if picked.type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:

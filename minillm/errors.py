@@ -1,4 +1,4 @@
-"""The two errors that a user's input can cause; command lines answer both with one sentence and exit code 2.
+"""The errors that a user can cause; command lines answer each with one sentence and exit code 2.
 
 They are subclasses of the built-in errors that callers expect, so `except ValueError` works. Anything else that
 escapes from minillm is a bug in minillm and keeps its traceback.
@@ -7,6 +7,10 @@ escapes from minillm is a bug in minillm and keeps its traceback.
 
 class InputError(ValueError):
     """A value that cannot be used: the message is one sentence that names the value and the way out."""
+
+
+class NumbersError(RuntimeError):
+    """The model's arithmetic failed (NaN or infinity): its weights are damaged, or its dtype is too narrow."""
 
 
 class MissingError(FileNotFoundError):

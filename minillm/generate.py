@@ -8,7 +8,9 @@ import contextlib
 import dataclasses
 import io
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +47,11 @@ def _parser() -> Parser:
     shown.add_argument("--stats", action="store_true", help="TTFT, TPOT, tokens/s and KV bytes, on stderr")
     shown.add_argument("--trace", action="store_true", help="the request's journey, step by step, on stderr")
     shown.add_argument("--json", action="store_true", help="one JSON object on stdout instead of the text")
-    shown.add_argument("--no-cache", action="store_true", help="compute every token again at each step (slow)")
+    shown.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="compute all tokens again at each step (slow)",
+    )
     return parser
 
 
@@ -102,18 +108,16 @@ def _prompt_for(llm: "LLM", args: argparse.Namespace, text: str) -> str | list[d
 
 def _run(generation: "Generation", quiet: bool) -> bool:
     """Stream the completion to stdout (unless quiet). True if Ctrl-C ended it: what was made is kept."""
+    interrupted = False
     try:
         for piece in generation:
             if piece.text and not quiet:
                 write(piece.text)
     except KeyboardInterrupt:
-        if not quiet:
-            write(generation.unshown_text())
-        return True
-    finally:
-        if not quiet:
-            write("\n")
-    return False
+        interrupted = True
+    if not quiet:
+        write((generation.unshown_text() if interrupted else "") + "\n")
+    return interrupted
 
 
 def write(text: str) -> None:
@@ -154,15 +158,19 @@ def summary(generation: "Generation") -> str:
     m = generation.metrics()
     ended = {"stop": "stopped by itself", "length": "length limit reached", "abort": "interrupted"}
     reason = ended[generation.finish_reason]
+    first = "" if m.ttft_s is None else f", first after {m.ttft_s:.2f} s"
     speed = f", {m.decode_tokens_per_s:.1f} tokens/s" if m.decode_tokens_per_s else ""
-    return f"{m.prompt_tokens} tokens in, {m.completion_tokens} out, first after {m.ttft_s:.2f} s{speed}; {reason}"
+    return f"{m.prompt_tokens} tokens in, {m.completion_tokens} out{first}{speed}; {reason}"
 
 
 def say(sentence: str) -> None:
     """A remark about the run, on stderr, in brackets."""
     # Whoever reads our remarks may have gone away: that must not end the answer on stdout.
+    text = f"[{sentence}]"
+    if sys.stderr.isatty():  # broken between words, which the terminal itself would not do
+        text = textwrap.fill(text, shutil.get_terminal_size().columns)
     with contextlib.suppress(BrokenPipeError):
-        print(f"[{sentence}]", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -69,8 +69,10 @@ class Generation:
         self.prefill_s = 0.0
         self.detokenize_s = 0.0
         self.steps: list[Step] = []
-        self.token_times_s: list[float] = []  # since `started`, one per step
+        self.token_times_s: list[float] = []  # since `started`, one per step, without the time of whoever reads
         self.pieces: list[Piece] = []
+        self._away_s = 0.0  # spent by whoever asked, between the engine's own work
+        self._ready = clock(model.device)
         self._started_running = False
 
     def __iter__(self) -> Iterator[Piece]:
@@ -78,6 +80,7 @@ class Generation:
         if self._started_running:
             raise InputError("this request has been run already: start another one")
         self._started_running = True
+        self._away_s = clock(self.model.device) - self._ready
         pieces = detokenize(self._run_model(), self.tokenizer, self.params.stop)
         while True:
             before, steps_before = clock(self.model.device), len(self.steps)
@@ -90,7 +93,9 @@ class Generation:
             if piece is None:
                 return
             self.pieces.append(piece)
+            handed_out = clock(self.model.device)
             yield piece
+            self._away_s += clock(self.model.device) - handed_out
 
     def _run_model(self) -> Iterator[Step]:
         """Prefill what is not in the cache, then decode; note when each token was there."""
@@ -100,7 +105,7 @@ class Generation:
         params = replace(self.params, stop=())  # stop strings are watched for in the text, one level up
         for step in decode(self.model, logits, self.cache, params, prompt_ids=self.prompt_ids):
             self.steps.append(step)
-            self.token_times_s.append(clock(self.model.device) - self.started)
+            self.token_times_s.append(clock(self.model.device) - self.started - self._away_s)
             yield step
 
     @property
@@ -153,7 +158,7 @@ class Generation:
             prompt_tokens=len(self.prompt_ids),
             cached_tokens=self.cached_tokens,
             completion_tokens=len(times),
-            ttft_s=times[0] if times else 0.0,
+            ttft_s=times[0] if times else None,
             tpot_s=tpot_s,
             prefill_tokens_per_s=computed / self.prefill_s if self.prefill_s else 0.0,
             decode_tokens_per_s=1.0 / tpot_s if tpot_s else None,

@@ -168,6 +168,11 @@ class KVCache:
         """
         start, end = self.length, self.length + k.shape[2]
         self._check_room(end)
+        if (k.dtype, k.device) != (self.keys.dtype, self.keys.device):
+            raise InputError(
+                f"this cache holds {self.keys.dtype} on {self.keys.device}, and the model computes {k.dtype} on "
+                f"{k.device}: make it with KVCache(..., device=model.device, dtype=model.dtype)"
+            )
         keys, values = self.keys[layer], self.values[layer]  # [B, Hkv, max_seq_len, D]
         keys[:, :, start:end] = k
         values[:, :, start:end] = v
@@ -201,7 +206,8 @@ class NoCache:
     """Keeps nothing, so every step computes every token again: the picture before the cache, and its oracle.
 
     `length` stays 0. The decode loop computes `token_ids[length:]`, which here is the whole sequence: same
-    loop, same tokens, and work that grows with the square of the length. For one sequence.
+    loop, same tokens in float32, and work that grows with the square of the length. (In half precision the two
+    round differently, and two nearly equal logits may change places.) For one sequence.
     """
 
     length = 0

@@ -30,11 +30,13 @@ class LLM:
 
     def __init__(
         self,
-        model: str | Path = DEFAULT_MODEL,
+        model: str | Path | Any = DEFAULT_MODEL,
         *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
     ) -> None:
+        if not isinstance(model, str | Path):
+            raise InputError(f"a model is named by a str or a Path, not by {type(model).__name__}")
         picked = pick_device(device)
         self.model, self.tokenizer = load(model, device=picked, dtype=pick_dtype(dtype, picked))
         self.config = self.model.config
@@ -77,7 +79,7 @@ class LLM:
     ) -> Generation:
         """A request that runs as it is iterated over. A string is continued; messages are answered.
 
-        use_cache=False computes the whole sequence again at each token: same tokens, ever slower.
+        use_cache=False computes the whole sequence again at each token: ever slower, and in float32 the same tokens.
         cache, cached_ids: a cache to go on with and the ids whose keys and values it holds. What the new prompt
         shares with them from the start is not computed again; the rest of the cache is overwritten.
         """
@@ -91,6 +93,8 @@ class LLM:
         self._check_prompt(ids)
         params.check_against_vocabulary(self.config.vocab_size)
         if cache is not None:
+            if not use_cache:
+                raise InputError("use_cache=False and a cache contradict each other: give one of them")
             cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1))
         elif use_cache:
             cache = self.new_cache(len(ids) + params.max_tokens)
@@ -108,6 +112,14 @@ class LLM:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""
         room = min(max_seq_len, self.config.max_position_embeddings)
         return KVCache(self.config, room, device=self.model.device, dtype=self.model.dtype)
+
+    def __repr__(self) -> str:
+        """What it is made of: enough to tell two of them apart in a notebook."""
+        c, m = self.config, self.model
+        return (
+            f"LLM({sum(p.numel() for p in m.parameters()) / 1e6:,.0f}M parameters, {c.num_hidden_layers} layers, "
+            f"context {c.max_position_embeddings:,}, {str(m.dtype).removeprefix('torch.')} on {m.device})"
+        )
 
     def _check_prompt(self, ids: Sequence[int]) -> None:
         if not ids:

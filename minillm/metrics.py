@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Metrics:
-    """What a request took. Rates and times that need a second token are None where there was only one."""
+    """What a request took, on a clock that stands still while whoever reads the stream keeps the engine waiting.
+
+    What needs a first or a second token is None where there was none.
+    """
 
     prompt_tokens: int
     cached_tokens: int  # of the prompt's tokens, those whose keys and values were there already
     completion_tokens: int
-    ttft_s: float  # time to first token: from the request's start until its first token was chosen
+    ttft_s: float | None  # time to first token: from the request's start until its first token was chosen
     tpot_s: float | None  # time per output token: mean over the tokens after the first
     prefill_tokens_per_s: float
     decode_tokens_per_s: float | None

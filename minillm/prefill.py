@@ -45,11 +45,13 @@ def prefill(
 def _as_batch(ids: Any, model: Llama, cache: Cache) -> Tensor:
     """[B, T] on the model's device, checked: an embedding lookup outside the table is a crash on CUDA."""
     try:
-        tokens = torch.as_tensor(ids, dtype=torch.long)
+        tokens = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):
         raise InputError("ids must be a list of token ids, or a tensor of them: see tokenizer.encode") from None
     if tokens.numel() == 0:
         raise InputError("there are no tokens to compute: the prompt is empty")
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise InputError(f"token ids are whole numbers, and these are {tokens.dtype}: see tokenizer.encode")
     if tokens.dim() == 1:
         tokens = tokens[None]  # [1, T]
     if tokens.dim() != 2 or tokens.shape[0] != cache.batch_size:
@@ -58,4 +60,4 @@ def _as_batch(ids: Any, model: Llama, cache: Cache) -> Tensor:
     if lowest < 0 or highest >= model.config.vocab_size:
         wrong = lowest if lowest < 0 else highest
         raise InputError(f"token id {wrong} is outside the vocabulary of {model.config.vocab_size} tokens")
-    return tokens.to(model.device)
+    return tokens.to(model.device, torch.long)

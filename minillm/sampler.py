@@ -32,7 +32,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from minillm.errors import InputError
+from minillm.errors import InputError, NumbersError
 from minillm.sampling_params import SamplingParams
 
 __all__ = [
@@ -260,7 +260,7 @@ def sample(
     All arithmetic is in float32, whatever the model's dtype. What is chosen comes back from a GPU in one
     copy; only alternatives (`logprobs`) take more.
 
-    Raises InputError where bias and penalties leave a row no token to choose, and RuntimeError where the
+    Raises InputError where bias and penalties leave a row no token to choose, and NumbersError where the
     model failed: its logits are NaN or +inf, or all of them are -inf.
     """
     if not len(params) == len(states) == logits.shape[0]:
@@ -297,7 +297,10 @@ def _check_numbers(row: int, logprob: float, processed_logit: float) -> None:
     """Look for trouble in the numbers of the chosen token alone: it always shows there."""
     # One NaN or +inf among the logits, or nothing but -inf, makes every log-probability of the row NaN.
     if math.isnan(logprob):
-        raise RuntimeError(f"the model's logits in row {row} hold NaN or +inf, or are all -inf.")
+        raise NumbersError(
+            f"the model's logits in row {row} hold NaN or +inf, or are all -inf: its weights are damaged, or its "
+            "numbers outgrow the dtype (float16 ends at 65,504; bfloat16 and float32 reach 3e38)"
+        )
     if not math.isfinite(processed_logit):
         raise InputError(
             f"row {row} has no token left to choose: with this logit_bias and repetition_penalty, the logits "

@@ -179,6 +179,9 @@ def _stop_strings(value: object) -> tuple[str, ...]:
     # An empty string is found at the start of any text: the request would end before it began.
     if not all(isinstance(string, str) and string for string in strings):
         raise _refusal("stop", value, "a string or a list of strings, none of them empty")
+    # A lone surrogate (which is how Python reads a command line's bytes that are not UTF-8) is in no text.
+    if any(0xD800 <= ord(character) <= 0xDFFF for string in strings for character in string):
+        raise _refusal("stop", value, "text that can be written as UTF-8")
     return tuple(strings)
 
 

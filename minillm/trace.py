@@ -9,6 +9,7 @@ from rich.text import Text
 
 from minillm.generation import Generation
 from minillm.kv_cache import KVCache
+from minillm.metrics import tokens_held
 from minillm.model import Llama
 
 
@@ -37,8 +38,11 @@ def journey(generation: Generation) -> list[JourneyStep]:
     computed = len(ids) - generation.cached_tokens
     reused = f", {generation.cached_tokens} were in the cache" if generation.cached_tokens else ""
     kept = f"{human_bytes(computed * per_token)} of K and V written" if per_token else "nothing kept"
+    tokenize = JourneyStep("tokenize", "text", f"{len(ids)} ids: {_some(ids)}", generation.tokenize_s, "")
+    if not generation.prefill_s:
+        return [tokenize, JourneyStep("prefill", f"{computed} ids at once{reused}", "stopped before its end", 0.0, "")]
     rows = [
-        JourneyStep("tokenize", "text", f"{len(ids)} ids: {_some(ids)}", generation.tokenize_s, ""),
+        tokenize,
         JourneyStep(
             "prefill",
             f"{computed} ids at once{reused}",
@@ -77,10 +81,10 @@ def journey(generation: Generation) -> list[JourneyStep]:
 
 
 def _decode_row(generation: Generation, weights: str, per_token: int) -> JourneyStep:
-    """All passes of the decode loop in one row."""
+    """All passes of the decode loop in one row. The pass before the n-th token reads the context of n - 1 others."""
     passes = generation.steps[1:]
-    first_context = len(generation.prompt_ids) + 1
-    last_context = first_context + len(passes) - 1
+    first_context = tokens_held(len(generation.prompt_ids), 2)
+    last_context = tokens_held(len(generation.prompt_ids), len(generation.steps))
     if per_token:
         read = f"{human_bytes(first_context * per_token)} to {human_bytes(last_context * per_token)} of K and V"
         went_in, moved = "1 id each", f"per pass: {weights} of weights and {read} read"
@@ -140,7 +144,7 @@ def print_stats(generation: Generation, console: Console) -> None:
     lines = [
         ("prompt", f"{m.prompt_tokens} tokens{cached}"),
         ("completion", f"{m.completion_tokens} tokens"),
-        ("TTFT", f"{human_seconds(m.ttft_s)}  (time to first token)"),
+        ("TTFT", "no token came" if m.ttft_s is None else f"{human_seconds(m.ttft_s)}  (time to first token)"),
         (
             "TPOT",
             f"{human_seconds(m.tpot_s)}  (time per output token)" if m.tpot_s else "needs a second token",
@@ -150,7 +154,12 @@ def print_stats(generation: Generation, console: Console) -> None:
             "decode",
             f"{m.decode_tokens_per_s:,.1f} tokens/s" if m.decode_tokens_per_s else "needs a second token",
         ),
-        ("KV cache", f"{m.kv_bytes:,} bytes held" if m.kv_bytes else "none: every token was computed again"),
+        (
+            "KV cache",
+            f"{m.kv_bytes:,} bytes held"
+            if isinstance(generation.cache, KVCache)
+            else "none: every token was computed again",
+        ),
     ]
     for name, value in lines:
         console.print(Text(f"{name:<11}{value}"))
@@ -158,7 +167,7 @@ def print_stats(generation: Generation, console: Console) -> None:
 
 def human_seconds(seconds: float) -> str:
     """Three digits at most, in the unit that suits: 0.21 ms, 35.7 ms, 1.24 s."""
-    if seconds >= 1:
+    if seconds >= 0.99995:  # what would be rounded to 1000.0 ms
         return f"{seconds:.2f} s"
     return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e3:.2f} ms"
 
@@ -166,7 +175,7 @@ def human_seconds(seconds: float) -> str:
 def human_bytes(count: int) -> str:
     """Decimal units, as bandwidths are quoted in: 23.0 kB, 538 MB, 1.61 GB."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
+        if count >= 0.9995 * unit:  # what would be rounded to a thousand of the smaller unit
             return f"{count / unit:.3g} {name}"
     return f"{count} B"
 

@@ -1,5 +1,7 @@
 """`minillm generate` and `minillm chat` as a user runs them: which stream gets what, and how bad input is answered."""
 
+import importlib.metadata
+import io
 import json
 import os
 import signal
@@ -10,11 +12,11 @@ import time
 import pytest
 from tiny import save_tiny_model
 
-from minillm import LLM, SamplingParams, chat, generate
+from minillm import LLM, SamplingParams, bench, chat, generate
 from minillm.chat import ChatSession
 from minillm.cli import main as minillm
 from minillm.cli import wait_politely
-from minillm.errors import InputError
+from minillm.errors import InputError, NumbersError
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +163,8 @@ WRONG = {
     ),
     "an empty model name": (["--prompt", "x", "--model", ""], "no model"),
     "an empty stop string": (["--prompt", "x", "--stop", ""], "stop"),
+    "a stop string that is no text": (["--prompt", "x", "--stop", "\udcff"], "stop"),
+    "a model name longer than any path": (["--prompt", "x", "--model", "m" * 5000], "no model"),
     "two prompts": (["--prompt", "x", "--prompt-file", "y"], "two prompts"),
     "a prompt file that is not there": (["--prompt-file", "no-such-file"], "no-such-file"),
     "raw and a system message": (["--prompt", "x", "--raw", "--system", "s"], "--system"),
@@ -182,6 +186,82 @@ def test_bad_input_is_answered_by_one_sentence_and_exit_code_2(name, tiny_dir, t
     assert "Traceback" not in err
     assert len([line for line in err.splitlines() if "error:" in line]) == 1
     assert list(tmp_path.iterdir()) == [], "nothing written"
+
+
+def test_a_full_disk_is_one_sentence(tiny_dir):
+    command = f"{sys.executable} -m minillm.generate --raw --prompt 'the cat' --model {tiny_dir} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_remarks_never_go_to_stdout_not_even_where_stderr_is_closed(tiny_dir, tiny):
+    command = f"{sys.executable} -m minillm.generate --raw --prompt 'the cat' --max-tokens 3 --model {tiny_dir} 2>&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert done.stdout.decode() == tiny.generate("the cat", SamplingParams(max_tokens=3)).text + "\n"
+
+
+def test_numbers_that_fail_are_one_sentence_and_nothing_on_stdout(tiny_dir, monkeypatch, capsys):
+    def fail(*args):
+        raise NumbersError("NaN")
+
+    monkeypatch.setattr("minillm.decode.sample_one", fail)
+    code, out, err = call(capsys, "generate", "--prompt", "x", "--raw", *on(tiny_dir))
+    assert (code, out) == (2, "")
+    assert "error: NaN" in err
+
+
+FLAGS = {
+    "--max-tokens": ("7", {"max_tokens": 7}),
+    "--temperature": ("0.5", {"temperature": 0.5}),
+    "--top-k": ("3", {"top_k": 3}),
+    "--top-p": ("0.25", {"top_p": 0.25}),
+    "--min-p": ("0.125", {"min_p": 0.125}),
+    "--repetition-penalty": ("1.5", {"repetition_penalty": 1.5}),
+    "--presence-penalty": ("0.5", {"presence_penalty": 0.5}),
+    "--frequency-penalty": ("0.75", {"frequency_penalty": 0.75}),
+    "--seed": ("11", {"seed": 11}),
+    "--stop": ("end", {"stop": ("end",)}),
+    "--ignore-eos": (None, {"ignore_eos": True}),
+}
+
+
+@pytest.mark.parametrize("verb", ["generate", "chat"])
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_sampling_flag_reaches_the_request(verb, flag, tiny_dir, monkeypatch, capsys):
+    value, fields = FLAGS[flag]
+    asked = []
+    start = LLM.start
+
+    def watched(self, prompt, params, **rest):
+        asked.append(params)
+        return start(self, prompt, params, **rest)
+
+    monkeypatch.setattr(LLM, "start", watched)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\n")))
+    limit = [] if flag == "--max-tokens" else ["--max-tokens", "2"]
+    code, _, err = call(capsys, verb, flag, *([] if value is None else [value]), *limit, *on(tiny_dir))
+    assert code == 0, err
+    assert asked == [SamplingParams(**{"max_tokens": 2, **fields})]
+
+
+def test_help_states_the_defaults_that_hold(capsys):
+    _, out, _ = call(capsys, "generate", "--help")
+    assert f"(default: {SamplingParams().max_tokens})" in " ".join(out.split())
+
+
+def test_the_version_is_the_package_s(capsys):
+    code, out, _ = call(capsys, "--version")
+    assert (code, out) == (0, f"minillm {importlib.metadata.version('minillm')}\n")
+
+
+def test_the_package_itself_is_the_console_script():
+    done = subprocess.run([sys.executable, "-m", "minillm", "--help"], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert b"generate" in done.stdout
 
 
 def test_bytes_that_are_not_utf8_are_refused(tiny_dir):
@@ -298,6 +378,37 @@ def test_a_new_conversation_keeps_its_system_message(tiny):
     assert list(again.prompt_ids) == tiny.tokenizer.encode_chat(messages)
 
 
+def test_what_the_new_conversation_does_not_share_is_forgotten(tiny):
+    """After /reset the cache holds ids that the next turn does not begin with: they must not be taken for its own."""
+    session = ChatSession(tiny)
+    params = SamplingParams(max_tokens=8, ignore_eos=True)
+    first = session.start("the cat sat on the mat", params)
+    first.run()
+    session.commit(first)
+    session.reset()
+    stopped = session.start("no", params)  # never run: the cache is cut back to what the two turns share
+    assert len(session.cached_ids) == session.cache.length == stopped.cached_tokens
+    session.reset()
+    again = session.start("the cat sat on the mat", params)
+    assert again.cached_tokens == stopped.cached_tokens
+    assert again.run().text == first.text
+
+
+def test_the_system_message_of_the_command_line_opens_the_conversation(tiny_dir, tiny):
+    done = run(["chat", "--system", "the dog", "--max-tokens", "5"], tiny_dir, stdin=b"the cat\n")
+    messages = [{"role": "system", "content": "the dog"}, {"role": "user", "content": "the cat"}]
+    answer = tiny.chat(messages, SamplingParams(max_tokens=5)).text
+    assert answer != tiny.chat(messages[1:], SamplingParams(max_tokens=5)).text, "the message must matter"
+    assert done.stdout.decode(errors="replace") == f"{answer}\n"
+
+
+def test_a_line_that_is_no_text_does_not_end_the_conversation(tiny_dir, tiny):
+    done = run(["chat", "--max-tokens", "5"], tiny_dir, stdin=b"\xff\xfe\nthe cat\r\n")
+    answer = tiny.chat([{"role": "user", "content": "the cat"}], SamplingParams(max_tokens=5)).text
+    assert done.stdout.decode(errors="replace") == f"{answer}\n"
+    assert b"not UTF-8" in done.stderr
+
+
 def test_the_chat_command_answers_line_by_line(tiny_dir, tiny):
     done = run(["chat", "--max-tokens", "5"], tiny_dir, stdin=b"the cat\n/reset\nthe cat\n/what\n/exit\nnot read\n")
     answer = tiny.chat([{"role": "user", "content": "the cat"}], SamplingParams(max_tokens=5)).text
@@ -332,7 +443,27 @@ def test_the_bench_runs_side_by_side_with_transformers(tiny_dir, capsys):
     measured = json.loads(out)["float32"]
     assert set(measured) == {"minillm", "transformers"}
     assert all(run["decode_tokens_per_s"] > 0 for runs in measured.values() for run in runs)
-    assert "ratio" in err
+    assert "ratio" in err, "beside JSON the table goes to stderr"
+
+
+BENCH_WRONG = {
+    "a dtype": (["--dtype", "int3"], "unknown dtype"),
+    "more tokens than the context": (["--prompt-tokens", "250", "--new-tokens", "7"], "context of 256"),
+    "a file that transformers cannot share": (["--compare", "transformers", "--model", __file__], "directory"),
+}
+
+
+@pytest.mark.parametrize("name", BENCH_WRONG)
+def test_the_bench_refuses_before_it_measures(name, tiny_dir, capsys):
+    args, word = BENCH_WRONG[name]
+    code, out, err = call(capsys, "bench", "--model", tiny_dir, *args)
+    assert (code, out) == (2, "")
+    assert word in err
+
+
+def test_the_bench_applies_one_rule_to_every_engine():
+    run = bench._rates(12, [3.0, 3.5, 4.5])
+    assert (run.prefill_tokens_per_s, run.decode_tokens_per_s) == (4.0, 1 / 0.75)
 
 
 @pytest.mark.parametrize(("busy", "wish", "spin"), [(True, None, "1000"), (False, None, None), (True, "7", "7")])

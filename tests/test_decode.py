@@ -155,7 +155,7 @@ def test_log_probabilities_are_those_of_the_raw_logits_whatever_the_processors_d
         (SamplingParams(stop="x"), "kv", None, "detokenizer.detokenize"),
         (SamplingParams(), "none", None, "needs prompt_ids"),
         (SamplingParams(repetition_penalty=1.1), "kv", None, "looks at the prompt"),
-        (SamplingParams(), "kv", [1, 2], "prompt_ids has only 2"),
+        (SamplingParams(), "kv", [1, 2], "prompt_ids has 2"),
         (SamplingParams(stop_token_ids=(107,)), "kv", None, "107"),
         (SamplingParams(logit_bias={500: 1.0}), "kv", None, "500"),
     ],
@@ -214,3 +214,20 @@ def test_a_cache_that_no_memory_can_hold_is_one_sentence(model):
     config = replace(model.config, max_position_embeddings=10**12)
     with pytest.raises(InputError, match="more than there is"):
         KVCache(config, 10**12)
+
+
+def test_a_cache_of_another_dtype_is_one_sentence(model):
+    with pytest.raises(InputError, match=r"dtype=model\.dtype"):
+        prefill(model, PROMPT, KVCache(model.config, 96, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("ids", [[5.9, 2.0], [True, False]])
+def test_what_is_no_whole_number_is_refused_not_rounded(model, ids):
+    with pytest.raises(InputError, match="whole numbers"):
+        prefill(model, ids, KVCache(model.config, 96))
+
+
+def test_ids_may_be_integers_of_any_width(model):
+    narrow, wide = (torch.tensor([1, 2], dtype=dtype) for dtype in (torch.int32, torch.int64))
+    logits = [prefill(model, ids, KVCache(model.config, 96)) for ids in (narrow, wide)]
+    assert torch.equal(*logits)

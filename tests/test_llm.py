@@ -5,7 +5,7 @@ import torch
 from tiny import save_tiny_model
 
 from minillm import LLM, SamplingParams
-from minillm.errors import InputError, MissingError
+from minillm.errors import InputError, MissingError, NumbersError
 
 PROMPTS = ["the cat", "a", "naïve 🙂 flag 🇩🇪", "12345", " leading space", "line\nbreak\n\n", "x" * 40]
 
@@ -214,6 +214,10 @@ def test_an_unknown_device_is_refused_by_name(tiny_dir, device):
         LLM(tiny_dir, device=device)
 
 
+def test_the_cpu_by_its_number_is_the_cpu(tiny_dir):
+    assert LLM(tiny_dir, device="cpu:0").model.device == LLM(tiny_dir, device=torch.device("cpu", 0)).model.device
+
+
 def test_cuda_asked_for_and_absent_is_one_sentence(tiny_dir, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MissingError, match="sees no CUDA GPU"):
@@ -226,3 +230,32 @@ def test_half_precision_runs_end_to_end(tiny_dir, dtype):
     completion = llm.generate("the cat", SamplingParams(max_tokens=10, ignore_eos=True))
     assert len(completion.token_ids) == 10
     assert completion.metrics.kv_bytes == (completion.metrics.prompt_tokens + 9) * 2 * 3 * 2 * 10 * 2
+
+
+def test_a_cache_and_no_cache_at_once_are_refused(tiny):
+    with pytest.raises(InputError, match="contradict"):
+        tiny.start("x", use_cache=False, cache=tiny.new_cache(10))
+
+
+@pytest.mark.parametrize("model", [None, 5, ["smollm2-135m"]])
+def test_a_model_named_by_something_else_than_text_is_one_sentence(model):
+    with pytest.raises(InputError, match="str or a Path"):
+        LLM(model)
+
+
+@pytest.mark.parametrize("model", ["x" * 5000, "a\0b"])
+def test_a_name_that_no_file_can_have_is_no_model(model):
+    with pytest.raises(MissingError, match="there is no model"):
+        LLM(model)
+
+
+def test_numbers_that_outgrow_the_dtype_are_one_sentence(tiny_dir):
+    llm = LLM(tiny_dir, device="cpu", dtype="float16")
+    llm.model.norm.weight.fill_(60000.0)
+    with pytest.raises(NumbersError, match="float16 ends at"):
+        llm.generate("the cat", SamplingParams(max_tokens=2))
+
+
+def test_an_engine_says_what_it_is(tiny):
+    assert "3 layers" in repr(tiny)
+    assert "float32 on cpu" in repr(tiny)

@@ -117,7 +117,7 @@ def test_a_model_in_the_cache_needs_no_network(tmp_path):
     [
         ((404, "RepoNotFound"), "no hub model of this name"),
         ((403, "GatedRepo"), "is gated: accept its licence"),
-        ((500, ""), "could not fetch org/tiny from the hub"),
+        ((500, ""), "the hub could not be asked"),
     ],
 )
 def test_each_refusal_of_the_hub_has_its_sentence(tmp_path, refusal, words):

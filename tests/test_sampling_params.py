@@ -62,6 +62,7 @@ REFUSED = [
     ("stop", b"a", "list of strings"),
     ("stop", {"a"}, "list of strings"),
     ("stop", None, "list of strings"),
+    ("stop", "\udcff", "as UTF-8"),
     ("stop_token_ids", 2, "a list of token ids"),
     ("stop_token_ids", "2", "a list of token ids"),
     ("stop_token_ids", [-1], "at least 0"),

@@ -38,6 +38,11 @@ def fetch_from_hub(repo_id: str) -> Path:
             f"there is no file or directory {repo_id}, and no hub model of this name (or it is private: "
             "log in with `hf auth login`)"
         ) from None
+    except errors.LocalEntryNotFoundError:
+        raise MissingError(
+            f"there is no file or directory {repo_id}, and the hub could not be asked for it: check the network, "
+            "or give a local directory or .gguf file"
+        ) from None
     except Exception as error:  # besides its own errors the library lets through those of its HTTP client
         raise MissingError(
             f"could not fetch {repo_id} from the hub ({type(error).__name__}): check the network and try "

@@ -52,14 +52,26 @@ def resolve(model: str | Path, weights: Path | None = None, progress: Progress =
     if isinstance(model, str) and model in ALIASES:
         return fetch_alias(ALIASES[model], weights or weights_directory(), progress)
     path = Path(model).expanduser()
-    if path.exists() and str(model):
+    if str(model) and _exists(path):
         return path
     if isinstance(model, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
         return fetch_from_hub(model)
     raise MissingError(
-        f"there is no model {str(model)!r}: give one of the aliases ({', '.join(ALIASES)}), a directory, "
+        f"there is no model {_short(str(model))!r}: give one of the aliases ({', '.join(ALIASES)}), a directory, "
         "a .gguf file, or a hub id of the form org/name"
     )
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is something at `path`; a name that no file can have (too long, with a zero byte) is nowhere."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _short(name: str, most: int = 200) -> str:
+    return name if len(name) <= most else name[:most] + "..."
 
 
 def weights_directory() -> Path:
