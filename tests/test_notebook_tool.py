@@ -171,15 +171,22 @@ def test_what_was_edited_in_the_notebook_instead_of_its_source_is_seen(built, so
     ("cell", "expected"),
     [
         ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("import sys; print('beware', file=sys.stderr)", "code cell 1 wrote to stderr:\nbeware"),
         ("import os; os._exit(1)", "Kernel died"),
     ],
 )
-def test_a_cell_that_fails_warns_or_kills_its_kernel_writes_no_notebook(tmp_path, capsys, cell, expected):
+def test_a_cell_that_fails_or_kills_its_kernel_writes_no_notebook(tmp_path, capsys, cell, expected):
     write_source(tmp_path, "bad", f"# %%\n{cell}\n")
     assert build_tool.main(["bad"], tmp_path) == 1
     assert expected in capsys.readouterr().out
     assert not build_tool.notebook_path("bad", tmp_path).exists()
+
+
+def test_a_warning_is_shown_to_the_author_and_not_committed(tmp_path, capsys):
+    write_source(tmp_path, "warns", "# %%\nimport sys\nprint('beware', file=sys.stderr)\nprint('on')\n")
+    build_tool.build("warns", tmp_path)
+    assert "code cell 1 wrote to stderr:\nbeware" in capsys.readouterr().err
+    (output,) = build_tool.read_committed("warns", tmp_path).cells[0].outputs
+    assert (output.name, output.text) == ("stdout", "on\n")
 
 
 def test_a_cell_without_end_is_stopped_and_named(tmp_path, monkeypatch):
