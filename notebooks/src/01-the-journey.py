@@ -8,6 +8,8 @@
 # see are those of one small machine; run the cells, and they are yours.
 
 # %%
+from itertools import pairwise
+
 import matplotlib.pyplot as plt
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -198,7 +200,9 @@ assert pass_s[512] / 512 < pass_s[1], "a token in company is cheaper than a toke
 
 # %% [markdown]
 # A pass of 512 tokens takes longer than a pass of one, but nowhere near 512 times as long: the price of a token falls
-# as its company grows, and then stops falling. That floor is the next row.
+# as its company grows, and then stops falling. That floor is the next row. (On a CPU the second token may seem to
+# cost as much as the first: the engine has a faster way to read weights for a single row, in `linear.py`, that two
+# rows cannot take.)
 #
 # ### Limiting resource: two limits, one for each phase
 #
@@ -230,10 +234,10 @@ assert prefill_share[1] > decode_share[1], "prefill asks more of arithmetic than
 # Read each line for its larger number. Prefill uses the multipliers and leaves memory idle; decode waits for memory
 # and leaves the multipliers idle. This is the fact that batching, quantization and speculative decoding live on.
 #
-# The larger number is not 100 %. Between the matrix products there are norms, rotations, attention, and the launching
-# of some five hundred small operations. The smaller the model, the more these weigh. On a large GPU a model of this
-# size is not limited by memory at all, but by launching: both numbers are small there, and that, too, is worth having
-# seen.
+# The larger number is not 100 %. Around the matrix products there are norms, rotations, attention, and the launching
+# of it all: some two thousand calls into PyTorch for each pass. The smaller the model, the more these weigh. On a
+# large GPU a model of this size is not limited by memory at all, but by launching: both numbers are small there, and
+# that, too, is worth having seen.
 #
 # ### Metric: the prompt is paid for once
 #
@@ -359,7 +363,7 @@ print(f"decode: {reached:.1f} tokens/s of at most {ceiling:.1f}: {reached / ceil
 times_ms = [1e3 * seconds for seconds in request.token_times_s]
 figure, (bars, count) = plt.subplots(2, 1, sharex=True, height_ratios=(1, 2.4))
 bars.broken_barh([(0, times_ms[0])], (0, 1), color="C0")
-gaps = [(start, end - start) for start, end in zip(times_ms, times_ms[1:], strict=False)]
+gaps = [(start, end - start) for start, end in pairwise(times_ms)]
 bars.broken_barh(gaps, (0, 1), color="C1", edgecolor="white", linewidth=1)
 bars.text(times_ms[0] / 2, 0.5, f"prefill\n{prompt_tokens} tokens", ha="center", va="center", color="white", fontsize=9)
 bars.text((times_ms[0] + times_ms[-1]) / 2, 1.12, f"decode: {len(gaps)} passes of one token", ha="center", color="C1")
@@ -391,7 +395,7 @@ multiply_ms = [1e3 * 2 * (matrices + head_weights / tokens) / flops_limit for to
 axes.loglog(sizes, read_ms, color="C1", linestyle="--", label="limit: reading the weights")
 axes.loglog(sizes, multiply_ms, color="C2", linestyle="--", label="limit: multiplying")
 axes.loglog(sizes, per_token_ms, "o-", color="C0", label="measured")
-axes.annotate("decode", (sizes[0], per_token_ms[0]), xytext=(10, 2), textcoords="offset points", color="C0")
+axes.annotate("decode", (sizes[0], per_token_ms[0]), xytext=(-6, -16), textcoords="offset points", color="C0")
 axes.annotate(
     "prefill", (sizes[-1], per_token_ms[-1]), xytext=(-6, 9), textcoords="offset points", color="C0", ha="center"
 )
