@@ -1,32 +1,35 @@
-"""Every notebook is executed again, from top to bottom, and was committed with the outputs of such a run."""
+"""The committed notebooks are what their sources give when they are run from top to bottom."""
 
-from pathlib import Path
-
-import nbformat
 import pytest
-from nbclient import NotebookClient
+from notebook_tool import build_tool
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-
-
-def text_outputs(notebook) -> list[str]:
-    """What each code cell printed or returned, as text."""
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return ["".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell.outputs) for cell in cells]
+NAMES = build_tool.notebook_names()
 
 
 def test_there_are_notebooks():
-    assert NOTEBOOKS
+    assert NAMES
+
+
+def test_no_notebook_is_without_a_source():
+    built = sorted(path.stem for path in build_tool.NOTEBOOKS.glob("*.ipynb"))
+    assert built == NAMES, "edit notebooks/src/NAME.py, then run: python notebooks/build.py NAME"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_has_the_cells_of_its_source_and_was_run_in_order(name):
+    committed, source = build_tool.read_committed(name), build_tool.read_source(name)
+    differences = build_tool.source_differences(committed, source)
+    assert not differences, f"run: python notebooks/build.py {name}\n" + "\n".join(differences)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_is_in_the_form_that_the_tool_writes(name):
+    text = build_tool.notebook_path(name).read_text(encoding="utf-8")
+    assert text == build_tool.as_text(build_tool.read_committed(name)), f"run: python notebooks/build.py {name}"
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_a_notebook_runs_from_top_to_bottom_and_prints_what_it_was_committed_with(path, model_dir):
-    committed = nbformat.read(path, as_version=4)
-    counts = [cell.execution_count for cell in committed.cells if cell.cell_type == "code"]
-    assert counts == list(range(1, len(counts) + 1)), "committed without outputs, or executed out of order"
-    rerun = nbformat.read(path, as_version=4)
-    NotebookClient(
-        rerun, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}}
-    ).execute()
-    assert text_outputs(rerun) == text_outputs(committed)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs_again_and_says_what_it_was_committed_with(name, model_dir):
+    differences = build_tool.check(name)
+    assert not differences, "\n".join(differences)
