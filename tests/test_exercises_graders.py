@@ -1,6 +1,7 @@
 """The graders are graded: right answers pass, every known wrong one fails with its own cause, stubs fail."""
 
 import ast
+from pathlib import Path
 
 import pytest
 from exercise_files import reference_source
@@ -186,3 +187,9 @@ def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tm
     assert "not started" in capsys.readouterr().out
     write_exercises(tmp_path, e1_3=reference_source(find("1.3")))
     assert check("1.3") is True
+
+
+@each_exercise
+def test_the_chapter_sets_the_exercise_under_the_name_and_the_label_that_a_failure_points_to(exercise):
+    chapter = (Path(__file__).parents[1] / exercise.chapter_path).read_text(encoding="utf-8")
+    assert f"```{{exercise}} {exercise.title}\n:label: {exercise.anchor}\n" in chapter
