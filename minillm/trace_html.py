@@ -121,7 +121,9 @@ def with_alternatives(params: SamplingParams) -> SamplingParams:
 
 def write_trace(path: Path, generation: Generation, model_name: str) -> None:
     """Write the page that replays `generation` to `path`; this measures the machine's memory, which takes a moment."""
-    trace = trace_of(generation, model_name, measured_bandwidth(generation.model.device))
+    # A page is passed on: it shows the model's name, and not the directories of its maker.
+    name = Path(model_name).name if Path(model_name).exists() else model_name
+    trace = trace_of(generation, name, measured_bandwidth(generation.model.device))
     write_page(path, render(dataclasses.asdict(trace)))
 
 
@@ -237,7 +239,9 @@ def _how_it_ended(generation: Generation) -> str:
     if generation.finish_reason == "abort":
         return "Interrupted: the request was stopped from outside."
     if generation.finish_reason == "length":
-        return "Length limit: no further token was asked for, or the context was full."
+        if len(generation.steps) == generation.params.max_tokens:
+            return f"Length limit: {len(generation.steps):,} tokens were asked for, and no more."
+        return f"The context is full: there is room for {generation.cache.max_seq_len:,} tokens."
     if last == "stop":
         return "Stopped by itself: the last token means “the end”, and has no text of its own."
     return "Stop string: the text contained one, and ends before it."
@@ -264,7 +268,7 @@ def _ceiling(generation: Generation, passes: tuple[ForwardPass, ...], bandwidth:
         )
     weights = passes[0].weight_bytes
     keys_and_values = sum(one.kv_read_bytes for one in passes[1:]) / (len(passes) - 1)
-    most = decode_ceiling(bandwidth, weights, keys_and_values)
+    most = decode_ceiling(bandwidth, float(weights), keys_and_values)
     share = reached / most
     sentence = (
         f"This machine reads {human_bytes(round(bandwidth))} per second, and one token's pass has to read"

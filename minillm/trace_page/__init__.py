@@ -36,12 +36,13 @@ def _part(name: str) -> str:
 
 def check_destination(path: Path) -> None:
     """Raise InputError if a page could not be written to `path`: to be called before a long run."""
-    if path.is_dir():
-        raise InputError(f"the trace page cannot be written to {str(path)!r}: it is a directory, so name a file in it")
-    if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
-        raise InputError(f"the trace page cannot be written to {str(path)!r}: it is not an ordinary, writable file")
-    with _file_beside(path):
-        pass
+    with _errors_in_one_sentence(path):
+        if path.is_dir():
+            raise InputError(f"the trace page cannot be written to {str(path)!r}: it is a directory; name a file in it")
+        if path.exists() and not (path.is_file() and os.access(path, os.W_OK)):
+            raise InputError(f"the trace page cannot be written to {str(path)!r}: it is not an ordinary, writable file")
+        with _file_beside(path):
+            pass
 
 
 def write_page(path: Path, html: str) -> None:
@@ -49,21 +50,27 @@ def write_page(path: Path, html: str) -> None:
 
     Raises InputError where it cannot be written.
     """
-    with _file_beside(path) as temporary:
+    with _errors_in_one_sentence(path), _file_beside(path) as temporary:
         temporary.write_text(html, encoding="utf-8", newline="\n")
         temporary.replace(path.resolve())  # through a link, to the file that it names
 
 
 @contextlib.contextmanager
 def _file_beside(path: Path) -> Iterator[Path]:
-    """An empty file in the directory of `path`, gone at the end unless it was renamed; errors become one sentence."""
+    """An empty file in the directory of `path`, gone at the end unless it was renamed."""
+    # Not tempfile's: its files can be read by their owner alone, and stay so when renamed.
+    temporary = path.resolve().with_name(f".minillm-trace-{os.getpid()}.part")
+    temporary.touch()
     try:
-        # Not tempfile's: its files can be read by their owner alone, and stay so when renamed.
-        temporary = path.resolve().with_name(f".minillm-trace-{os.getpid()}.part")
-        temporary.touch(exist_ok=False)
-        try:
-            yield temporary
-        finally:
-            temporary.unlink(missing_ok=True)
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _errors_in_one_sentence(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise InputError(f"the trace page cannot be written to {str(path)!r}: {error.strerror}") from None
+        reason = error.strerror or str(error)
+        raise InputError(f"the trace page cannot be written to {str(path)!r}: {reason}") from None

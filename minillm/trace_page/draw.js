@@ -27,14 +27,17 @@ function drawTimeline(chart, trace, replay) {
   const kvHigh = (pass) => (pass.kv_read_bytes / mostBytes) * CHART.below;
 
   // One path per kind keeps thousands of passes light.
-  const column = (pass, top, high) => columnFromTo(pass.start_s, pass.end_s, top, high);
+  const column = (pass, top, high) => {
+    const end = pass === passes[0] ? Math.max(pass.end_s, pass.start_s + (2 / width) * replay.duration) : pass.end_s;
+    return columnFromTo(pass.start_s, end, top, high); // the prefill can be seen, however long the answer is
+  };
   function columnFromTo(start, end, top, high) {
     const left = x(start);
     const wide = x(end) - left;
-    const drawn = wide > 4 ? wide - 1 : Math.max(wide, 0.6); // a hair between neighbours where there is room for it
+    const drawn = wide > 4 ? wide - 1 : wide; // a hair between neighbours where there is room for it
     return `M${left.toFixed(2)} ${top.toFixed(2)}h${drawn.toFixed(2)}v${high.toFixed(2)}h${(-drawn).toFixed(2)}z`;
   }
-  const paths = { prefill: "", decode: "", weights: "", kv: "", other: columnFromTo(START, trace.tokenize_s, aboveEnd - 8, 8) };
+  const paths = { other: columnFromTo(START, trace.tokenize_s, aboveEnd - 8, 8), prefill: "", decode: "", weights: "", kv: "" };
   passes.forEach((pass, number) => {
     paths[number === 0 ? "prefill" : "decode"] += column(pass, aboveEnd - tokensHigh(pass), tokensHigh(pass));
     paths.weights += column(pass, belowEnd - weightsHigh(pass), weightsHigh(pass));
@@ -66,7 +69,7 @@ function drawTimeline(chart, trace, replay) {
     const left = Math.max(x(passes[0].end_s) + 8, 190);
     if (left > width - 330) return;
     const tokens = counted(passes[0].tokens, "token");
-    add("text", { class: "note", x: left, y: 13 }, `prefill: ${tokens} in one pass, then ${passes.length - 1} × decode`);
+    add("text", { class: "note", x: left, y: 13 }, `prefill: ${tokens} in one pass, then ${humanCount(passes.length - 1)} × decode`);
   }
 
   function drawAxis() {
@@ -98,6 +101,6 @@ function roundStep(about) {
 }
 
 /** How many tokens one square of the cache's picture stands for, so that there are not too many squares. */
-function tokensPerSquare(slots, mostSquares = 1200) {
+function tokensPerSquare(slots, mostSquares = 700) {
   return Math.max(1, roundStep(slots / mostSquares));
 }

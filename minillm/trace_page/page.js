@@ -30,6 +30,7 @@ function buildAbout() {
   $("about").textContent =
     `${trace.model} · ${trace.dtype} on ${trace.device} · ${counted(trace.prompt_tokens, "token")} in, ${made} out` +
     ` · ${humanSeconds(replay.duration)}`;
+  $("total").textContent = ` of ${humanSeconds(replay.duration)}`;
   document.title = `The journey of a request: ${trace.model}`;
   $("decode-legend").textContent = trace.cache ? "one token" : "all tokens again";
   if (decodePasses.length && trace.cache) {
@@ -80,7 +81,9 @@ function decodeLesson() {
   }
   const took = decodePasses.map((pass) => pass.end_s - pass.start_s).sort((a, b) => a - b);
   const middle = humanSeconds(took[took.length >> 1]);
-  return ["Then many small ones", counted(decodePasses.length, "pass"), `One new token each; the median one takes ${middle}`];
+  const passes = counted(decodePasses.length, "pass");
+  if (!trace.cache) return ["Then ever bigger ones", passes, `All tokens so far again, each for one new token; the median one takes ${middle}`];
+  return ["Then many small ones", passes, `One new token each; the median one takes ${middle}`];
 }
 
 function addLesson(name, hue, title, figure, words) {
@@ -131,6 +134,16 @@ function buildTokens() {
   });
 }
 
+/** What the italic pairs of digits are, where there are any. */
+function buildPartsNote() {
+  const parts = trace.prompt.concat(trace.tokens.map(({ token }) => token)).filter((token) => token.text === null);
+  $("parts").hidden = parts.length === 0;
+  if (parts.length) {
+    $("parts").textContent =
+      `Tokens such as ${parts[0].bytes.toUpperCase()} are bytes: part of a character. It is shown when its last byte is there.`;
+  }
+}
+
 function buildCache() {
   if (!trace.cache) return buildNoCache();
   const { slots, cached_tokens, bytes_per_token } = trace.cache;
@@ -155,6 +168,7 @@ function buildNoCache() {
     $("slots").append(bar);
   }
   $("slots").style.display = "block";
+  $("kv-legend").parentElement.hidden = true;
   addLegend("made", "tokens computed");
   addLegend("kv", "tokens that a cache would have had computed");
 }
@@ -182,7 +196,7 @@ function show() {
   moveLine(seconds);
   $("scrub").value = String(replay.duration ? seconds / replay.duration : 0);
   $("scrub").setAttribute("aria-valuetext", `${humanSeconds(seconds)}, ${counted(state.tokens, "token")}`);
-  $("clock").textContent = `${clockText(seconds)} of ${humanSeconds(replay.duration)}`;
+  $("elapsed").textContent = clockText(seconds);
   showNow(state);
   showTokens(state);
   if (trace.cache) showSlots(state);
@@ -222,8 +236,9 @@ function showNow(state) {
 function phaseWords(state, pass) {
   if (state.phase === "end") return ["the end", `${trace.ended} ${endWords()}`];
   if (state.phase === "prefill") {
-    const together = pass.tokens === 1 ? "One token of the prompt goes" : `All ${humanCount(pass.tokens)} tokens of the prompt go`;
-    return ["prefill, one big pass", `${together} through the model together, so one read of its weights serves all of them.`];
+    const which = pass.tokens < trace.prompt_tokens ? "new tokens" : "tokens";
+    const words = `The prompt's ${humanCount(pass.tokens)} ${which} go through the model together: one read of its weights serves all of them.`;
+    return ["prefill, one big pass", pass.tokens > 1 ? words : "One token of the prompt goes through the model, and leaves the scores for the first choice."];
   }
   if (state.phase === "decode") {
     const which = `decode, pass ${humanCount(state.pass)} of ${humanCount(decodePasses.length)}`;
@@ -275,20 +290,22 @@ function showTokens(state) {
   for (let i = shown.tokens; i < state.tokens; i += 1) chips[i].classList.remove("ahead");
   for (let i = state.tokens; i < shown.tokens; i += 1) chips[i].classList.add("ahead");
   const [before, newest] = [chips[shown.tokens - 1], chips[state.tokens - 1]];
-  if (before !== newest && before) {
-    before.classList.remove("newest");
-    before.tabIndex = -1;
-  }
-  if (newest) {
-    newest.classList.add("newest");
-    newest.tabIndex = 0; // one of the chips can be reached with the tab key: the latest
-    keepInSight($("tokens"), newest);
+  if (before !== newest) {
+    if (before) markNewest(before, false);
+    if (newest) markNewest(newest, true);
   }
   if ($("answer").textContent !== state.text) {
     $("answer").textContent = state.text;
     $("answer").scrollTop = $("answer").scrollHeight;
   }
   $("ended").hidden = state.phase !== "end";
+}
+
+/** One of the chips can be reached with the tab key: the latest. */
+function markNewest(chip, newest) {
+  chip.classList.toggle("newest", newest);
+  chip.tabIndex = newest ? 0 : -1;
+  if (newest) keepInSight($("tokens"), chip);
 }
 
 /** Scroll inside `box`, and never the page, until `child` can be seen. */
@@ -306,7 +323,7 @@ function showSlots(state) {
   const atEnd = state.phase === "end" && trace.tokens.length > 0;
   for (let index = 0; index < squares.length; index += 1) paintSquare(squares[index], index * each, each, state.slots, running, atEnd);
   const full = squares[Math.max(0, Math.ceil(state.slots / each) - 1)];
-  if (full) keepInSight($("slots"), full);
+  if (full && state.slots !== shown.slots) keepInSight($("slots"), full);
   $("slots").dataset.filled = String(state.slots);
   $("cache-words").textContent =
     `${humanCount(state.slots)} of ${humanCount(slots)} slots filled: ${humanBytes(state.slots * bytes_per_token)}` +
@@ -469,6 +486,7 @@ buildAbout();
 buildLessons();
 buildPrompt();
 buildTokens();
+buildPartsNote();
 buildCache();
 buildCeiling();
 buildSpeeds();

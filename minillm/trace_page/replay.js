@@ -126,15 +126,15 @@ function percent(share) {
   return `${(share * 100).toFixed(share < 0.1 || share > 0.9 ? 1 : 0)} %`;
 }
 
-/** A token's text with what cannot be seen made visible: ␣ for spaces, ⏎, control pictures, U+200D. */
+/** A token's text with what cannot be seen made visible: ␣ for spaces, ⏎, \x07, U+200D. */
 function visibleText(token) {
   if (token.text === null) return token.bytes.toUpperCase();
   if (token.text === "") return "(no text)";
   return token.text
     .replace(/ /g, "␣")
     .replace(/\n/g, "⏎")
-    .replace(/[\u0000-\u001f]/g, (c) => String.fromCodePoint(0x2400 + c.codePointAt(0)))
-    .replace(/\u007f/g, "␡")
+    .replace(/\t/g, "⇥")
+    .replace(/[\u0000-\u001f\u007f]/g, (c) => `\\x${c.codePointAt(0).toString(16).padStart(2, "0")}`)
     .replace(/[\p{Cc}\p{Cf}\p{Z}]/gu, (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
 }
 
