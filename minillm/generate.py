@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from minillm.cli import Parser, add_model_flags, add_sampling_flags, guarded, load_llm, sampling_params
 from minillm.errors import InputError, MissingError
 from minillm.exercises.mine import FINISHED, running_on_mine
+from minillm.trace_page import check_destination
 
 if TYPE_CHECKING:
     from minillm.generation import Generation
@@ -54,12 +55,9 @@ def _parser() -> Parser:
     shown.add_argument("--logprobs", type=int, metavar="N", help="with --json: log-probabilities, N alternatives each")
     shown.add_argument("--stats", action="store_true", help="TTFT, TPOT, tokens/s and KV bytes, on stderr")
     shown.add_argument("--trace", action="store_true", help="the request's journey, step by step, on stderr")
+    shown.add_argument("--trace-html", type=Path, metavar="FILE", help="write the journey as a page that replays it")
     shown.add_argument("--json", action="store_true", help="one JSON object on stdout instead of the text")
-    shown.add_argument(
-        "--no-cache",
-        action="store_true",
-        help="compute all tokens again at each step (slow)",
-    )
+    shown.add_argument("--no-cache", action="store_true", help="compute all tokens again at each step (slow)")
     return parser
 
 
@@ -70,7 +68,13 @@ def _generate(args: argparse.Namespace) -> int:
         raise InputError("--raw continues text as it stands and --system needs the chat template: use one of them")
     params = sampling_params(args, logprobs=args.logprobs)
     text = _read_prompt(args)
+    if args.trace_html is not None:
+        check_destination(args.trace_html)
     llm = load_llm(args)
+    if args.trace_html is not None:
+        from minillm.trace_html import with_alternatives
+
+        params = with_alternatives(params)
     with running_on_mine(args.mine, say):
         generation = llm.start(_prompt_for(llm, args, text), params, use_cache=not args.no_cache)
         interrupted = _run(generation, quiet=args.json)
@@ -139,9 +143,18 @@ def write(text: str) -> None:
 def _report(generation: "Generation", args: argparse.Namespace) -> None:
     """After the completion: JSON if asked for, then the trace, the statistics, and one line of summary."""
     if args.json:
-        print(json.dumps(dataclasses.asdict(generation.completion()), ensure_ascii=True))
+        completion = generation.completion()
+        if args.logprobs is None:  # the page's own wish, if any, is not the user's
+            completion = dataclasses.replace(completion, logprobs=None)
+        print(json.dumps(dataclasses.asdict(completion), ensure_ascii=True))
     print_tables(generation, trace=args.trace, stats=args.stats)
     say(summary(generation))
+    if args.trace_html is not None:
+        from minillm.loading import DEFAULT_MODEL
+        from minillm.trace_html import write_trace
+
+        write_trace(args.trace_html, generation, args.model or DEFAULT_MODEL)
+        say(f"the journey is in {args.trace_html}: open it in a browser")
 
 
 def print_tables(generation: "Generation", *, trace: bool = False, stats: bool = False) -> None:

@@ -1,0 +1,147 @@
+"use strict";
+
+// What is true at which second of the request. Nothing here touches the page.
+
+const START = 0;
+
+/**
+ * The trace, made ready to be asked about any moment.
+ *
+ * `moments` are the seconds at which something is finished, in order: the places where the step buttons stop.
+ * `at(seconds)` says what is done by then and what is going on.
+ */
+function makeReplay(trace) {
+  const passEnds = trace.passes.map((pass) => pass.end_s);
+  const passStarts = trace.passes.map((pass) => pass.start_s);
+  const tokenTimes = trace.tokens.map((token) => token.at_s);
+  const moments = inOrder([START, trace.tokenize_s, ...passEnds.slice(0, 1), ...tokenTimes]);
+  const duration = moments[moments.length - 1];
+
+  const text = trace.tokens.map((token) => token.shown).join("");
+
+  // Text and bytes so far, by number of tokens and of passes done.
+  const textEnds = runningSums(trace.tokens.map((token) => token.shown.length));
+  const bytesRead = runningSums(trace.passes.map((pass) => pass.weight_bytes + pass.kv_read_bytes));
+  const tokensComputed = runningSums(trace.passes.map((pass) => pass.tokens));
+  const cachedBefore = trace.cache ? trace.cache.cached_tokens : 0;
+
+  function at(seconds) {
+    const passesDone = countUpTo(passEnds, seconds);
+    const passesBegun = countUpTo(passStarts, seconds);
+    const tokens = countUpTo(tokenTimes, seconds);
+    return {
+      seconds,
+      tokens,
+      passesDone,
+      // The pass that runs, or else the last one that was finished; -1 before the first.
+      pass: Math.max(passesBegun, passesDone) - 1,
+      phase: phaseAt(seconds, passesBegun, passesDone, tokens),
+      text: text.slice(0, textEnds[tokens]),
+      slots: trace.cache ? cachedBefore + tokensComputed[passesDone] : 0,
+      bytesRead: bytesRead[passesDone],
+      tokensComputed: tokensComputed[passesDone],
+    };
+  }
+
+  function phaseAt(seconds, passesBegun, passesDone, tokens) {
+    if (seconds >= duration) return "end";
+    if (seconds < trace.tokenize_s) return "tokenize";
+    if (passesBegun === 0) return "setup";
+    if (passesBegun > passesDone) return passesBegun === 1 ? "prefill" : "decode";
+    return tokens < passesDone ? "sample" : "detokenize";
+  }
+
+  /** The next moment after `seconds`, or the last one before it. */
+  function neighbour(seconds, direction) {
+    if (direction > 0) return moments[Math.min(countUpTo(moments, seconds), moments.length - 1)];
+    return moments[Math.max(0, countBelow(moments, seconds) - 1)];
+  }
+
+  return { duration, moments, text, at, neighbour };
+}
+
+/** How many of the ascending `numbers` are at most `limit`. */
+function countUpTo(numbers, limit) {
+  let low = 0;
+  let high = numbers.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (numbers[middle] <= limit) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** How many of the ascending `numbers` are less than `limit`. */
+function countBelow(numbers, limit) {
+  let count = countUpTo(numbers, limit);
+  while (count > 0 && numbers[count - 1] === limit) count -= 1;
+  return count;
+}
+
+/** [0, a, a + b, ...]: one entry more than `numbers`. */
+function runningSums(numbers) {
+  const sums = [0];
+  for (const number of numbers) sums.push(sums[sums.length - 1] + number);
+  return sums;
+}
+
+function inOrder(numbers) {
+  return [...new Set(numbers)].sort((a, b) => a - b);
+}
+
+// Numbers in words. The units are those of the tables that the command line prints.
+
+/** Three digits in decimal units, as bandwidths are quoted in: 23.0 kB is 23 kB, 538 MB, 1.61 GB. */
+function humanBytes(count) {
+  for (const [unit, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]]) {
+    if (count >= unit) return `${threeDigits(count / unit)} ${name}`;
+  }
+  return `${Math.round(count)} B`;
+}
+
+function threeDigits(number) {
+  return number >= 100 ? Math.round(number).toString() : Number(number.toPrecision(3)).toString();
+}
+
+function humanSeconds(seconds) {
+  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
+  const milliseconds = seconds * 1e3;
+  return milliseconds >= 1 ? `${milliseconds.toFixed(1)} ms` : `${milliseconds.toFixed(2)} ms`;
+}
+
+function humanCount(count) {
+  return count.toLocaleString("en-US");
+}
+
+/** "1 token", "2 tokens". */
+function counted(count, noun) {
+  const plural = noun.endsWith("s") ? `${noun}es` : `${noun}s`;
+  return `${humanCount(count)} ${count === 1 ? noun : plural}`;
+}
+
+function percent(share) {
+  if (share > 0 && share < 0.0005) return "< 0.1 %";
+  if (share >= 0.9995 && share < 1) return "> 99.9 %";
+  return `${(share * 100).toFixed(share < 0.1 || share > 0.9 ? 1 : 0)} %`;
+}
+
+/** A token's text with what cannot be seen made visible: ␣ for spaces, ⏎, \x07, U+200D. */
+function visibleText(token) {
+  if (token.text === null) return token.bytes.toUpperCase();
+  if (token.text === "") return "(no text)";
+  return token.text
+    .replace(/ /g, "␣")
+    .replace(/\n/g, "⏎")
+    .replace(/\t/g, "⇥")
+    .replace(/[\u0000-\u001f\u007f]/g, (c) => `\\x${c.codePointAt(0).toString(16).padStart(2, "0")}`)
+    .replace(/[\p{Cc}\p{Cf}\p{Z}]/gu, (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
+}
+
+/** The same for ears. */
+function spokenText(token) {
+  if (token.text === null) return `part of a character, bytes ${token.bytes}`;
+  if (token.text === "") return "a token without text";
+  if (token.text.trim() === "") return "white space";
+  return token.text;
+}
