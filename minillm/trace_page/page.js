@@ -49,7 +49,7 @@ function buildLessons() {
   if (prefill) addLesson("prefill", "--prompt", ...prefillLesson());
   addLesson("decode", "--made", ...decodeLesson());
   addLesson(
-    "weights", "--weights", "Each pass reads all the weights", weights,
+    "weights", "--weights", "Each reads all the weights", weights,
     `times ${counted(trace.passes.length, "pass")}: ${humanBytes(trace.weight_bytes * trace.passes.length)} in all, for` +
       ` ${counted(trace.tokens.length, "token")}`,
   );
@@ -234,6 +234,7 @@ function showNow(state) {
 }
 
 function phaseWords(state, pass) {
+  if (state.seconds === START) return ["the start", "Play shows the request again as it ran (also: the space bar); the arrow keys go from token to token. It begins with text that becomes tokens."];
   if (state.phase === "end") return ["the end", `${trace.ended} ${endWords()}`];
   if (state.phase === "prefill") {
     const which = pass.tokens < trace.prompt_tokens ? "new tokens" : "tokens";
