@@ -121,7 +121,8 @@ def _token_table(generation: Generation) -> Table:
     table = Table(title="Its tokens", title_justify="left", box=None, pad_edge=False)
     for heading in ("#", "id", "token", "probability", "forward pass", "at"):
         table.add_column(heading, justify="left" if heading == "token" else "right", no_wrap=heading != "token")
-    for number, (step, at_s) in enumerate(zip(generation.steps, generation.token_times_s, strict=True), start=1):
+    # A request that was stopped may have made a token whose time was not noted any more.
+    for number, (step, at_s) in enumerate(zip(generation.steps, generation.token_times_s, strict=False), start=1):
         text = repr(generation.tokenizer.decode([step.token_id], skip_special_tokens=False))
         forward = human_seconds(step.forward_s) if number > 1 else "(prefill)"
         end = f"  <- {step.finish_reason}" if step.finish_reason else ""
