@@ -124,7 +124,6 @@ def normalise(notebook: NotebookNode) -> NotebookNode:
             continue
         count += 1
         cell.execution_count = count
-        cell.metadata.pop("execution", None)
         for output in cell.outputs:
             if output.get("name") == "stderr":
                 print(f"code cell {count} wrote to stderr:\n{output.text}", file=sys.stderr)

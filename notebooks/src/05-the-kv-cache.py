@@ -384,7 +384,7 @@ context = config.max_position_embeddings
 print(f"{model.nbytes:,} bytes of weights / {per_token:,} = {fit:,} tokens")
 for users in (1, 2, 4, 32):
     each = tokens_that_fit(model.nbytes, config, model.dtype, batch_size=users)
-    print(f"{users:3} at once: {each:6,} tokens each", "(more than the context)" if each > context else "")
+    print(f"{users:3} at once: {each:6,} tokens each" + (", more than the context" if each > context else ""))
 
 # %% [markdown]
 # One user of SmolLM2 never gets there: its context ends at 8,192. Two users do. For Llama-2-13B (26 GB, 819,200 bytes
