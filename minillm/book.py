@@ -14,8 +14,9 @@ PROG = "minillm book"
 ROOT = Path(__file__).parents[1]
 BUILD = Path("build") / "book"
 
-# Sphinx writes this file into every site that it builds: a folder with it is ours to replace.
-MARK = ".buildinfo"
+# Written into every site that is built here: a folder with it is ours to replace. (Sphinx leaves a mark of its own,
+# but in anybody's site.)
+MARK = ".minillm-book"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,6 +52,7 @@ def build(root: Path, out: Path) -> Path:
         site = Path(scratch) / "site"
         if _sphinx(root, chapters, site, notes=Path(scratch) / "doctrees") != 0:
             raise InputError("the book was not built: mend what is named above, and run this again")
+        (site / MARK).write_text("Built by `minillm book`, which replaces this folder whole.\n", encoding="utf-8")
         if out.exists():
             shutil.rmtree(out)
         site.replace(out)
@@ -59,6 +61,8 @@ def build(root: Path, out: Path) -> Path:
 
 def _check_replaceable(out: Path) -> None:
     """An earlier build is replaced whole (its pages may be gone from the book); anything else is left alone."""
+    if out.is_symlink():
+        raise InputError(f"{out} is a link, and the book replaces its folder whole: name the folder itself with --out")
     if out.exists() and not (out / MARK).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not an earlier build of the book: choose a new or empty folder with --out")
 

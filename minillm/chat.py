@@ -83,6 +83,7 @@ def _chat(args: argparse.Namespace) -> int:
     if not llm.tokenizer.has_chat_template:
         raise InputError("this model has no chat template: use minillm generate --raw")
     session = ChatSession(llm, args.system, args.context)
+    llm.tokenizer.encode_chat([*session.messages, {"role": "user", "content": ""}])  # a system message that is no text
     _edit_lines()
     say(HELP)
     while (text := _read_turn()) is not None:

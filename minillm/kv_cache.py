@@ -65,7 +65,7 @@ def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
 
 
 def tokens_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, batch_size: int = 1) -> int:
-    """How many tokens each of `batch_size` sequences may have before their keys and values exceed `num_bytes`."""
+    """How many tokens each of `batch_size` >= 1 sequences may have before keys and values exceed `num_bytes` >= 0."""
     return num_bytes // (kv_bytes_per_token(config, dtype) * batch_size)
 
 
@@ -168,6 +168,13 @@ class KVCache:
         """
         start, end = self.length, self.length + k.shape[2]
         self._check_room(end)
+        layers, batch, num_kv_heads, _, head_dim = self.keys.shape
+        if k.shape != (batch, num_kv_heads, end - start, head_dim) or v.shape != k.shape or not 0 <= layer < layers:
+            # PyTorch would repeat what is too small until it fits.
+            raise InputError(
+                f"keys of shape {list(k.shape)} and values of shape {list(v.shape)} for layer {layer} do not fit a "
+                f"cache of {layers} layers, {batch} sequences, {num_kv_heads} heads and head_dim {head_dim}"
+            )
         if (k.dtype, k.device) != (self.keys.dtype, self.keys.device):
             raise InputError(
                 f"this cache holds {self.keys.dtype} on {self.keys.device}, and the model computes {k.dtype} on "
@@ -180,6 +187,8 @@ class KVCache:
 
     def advance(self, num_tokens: int) -> None:
         """Count `num_tokens` freshly written tokens in."""
+        if num_tokens < 0:
+            raise InputError(f"a cache advances by 0 tokens or more, not by {num_tokens}: see truncate")
         self._check_room(self.length + num_tokens)
         self._length += num_tokens
 

@@ -50,8 +50,8 @@ def _as_batch(ids: Any, model: Llama, cache: Cache) -> Tensor:
         raise InputError("ids must be a list of token ids, or a tensor of them: see tokenizer.encode") from None
     if tokens.numel() == 0:
         raise InputError("there are no tokens to compute: the prompt is empty")
-    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
-        raise InputError(f"token ids are whole numbers, and these are {tokens.dtype}: see tokenizer.encode")
+    if tokens.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise InputError(f"token ids are whole numbers (int64 or less), not {tokens.dtype}: see tokenizer.encode")
     if tokens.dim() == 1:
         tokens = tokens[None]  # [1, T]
     if tokens.dim() != 2 or tokens.shape[0] != cache.batch_size:

@@ -97,6 +97,8 @@ def execute(notebook: NotebookNode, root: Path = NOTEBOOKS) -> NotebookNode:
             client.execute(env={**os.environ, "PYTHONPATH": package})
         except (CellExecutionError, DeadKernelError, TimeoutError) as error:
             raise BuildError(_without_colours(str(error)).strip()) from None
+    if any(output.output_type == "error" for cell in notebook.cells for output in cell.get("outputs", ())):
+        raise BuildError("a cell raises, and its tag lets it pass: readers would take it for a mistake")
     return normalise(notebook)
 
 
@@ -163,7 +165,10 @@ def read_committed(name: str, root: Path = NOTEBOOKS) -> NotebookNode:
     path = notebook_path(name, root)
     if not path.is_file():
         raise BuildError(f"{path.name} has not been built")
-    return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+    try:
+        return nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError) as error:
+        raise BuildError(f"{path.name} is not a notebook ({type(error).__name__}): build it anew") from None
 
 
 def build(name: str, root: Path = NOTEBOOKS) -> None:
@@ -183,7 +188,8 @@ def check(name: str, root: Path = NOTEBOOKS) -> list[str]:
 def source_differences(committed: NotebookNode, fresh: NotebookNode) -> list[str]:
     """What is in the notebook but not in its source, or the other way round. Runs nothing."""
     found = []
-    if committed.metadata != fresh.metadata:
+    kept = ("nbformat", "nbformat_minor", "metadata")
+    if set(committed) != set(fresh) or any(committed[key] != fresh[key] for key in kept):
         found.append("the notebook's metadata differ: it was saved by another program")
     if len(committed.cells) != len(fresh.cells):
         found.append(f"the notebook has {len(committed.cells)} cells, its source {len(fresh.cells)}")
@@ -242,7 +248,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = NOTEBOOKS) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; say per cell what is not as committed")
     options = parser.parse_args(arguments)
     known = notebook_names(root)
-    names = [Path(name).stem for name in options.names] or known
+    names = [name.removesuffix(".py").removesuffix(".ipynb") for name in options.names] or known
     unknown = [name for name in names if name not in known]
     if unknown:
         parser.error(f"there is no notebook {', '.join(unknown)}: there are {', '.join(known)}")

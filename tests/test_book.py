@@ -364,10 +364,18 @@ def test_the_verb_prints_the_first_page_alone_on_stdout_and_an_earlier_build_is_
 def test_a_folder_that_holds_something_else_is_left_alone(sample, tmp_path, capsys, monkeypatch):
     (tmp_path / "letters").mkdir()
     write(tmp_path / "letters" / "dear.txt", "dear")
+    write(tmp_path / "letters" / ".buildinfo", "Sphinx leaves this in anybody's site")
     monkeypatch.setattr(book, "ROOT", sample)
     assert book.main(["--out", str(tmp_path / "letters")]) == 2
     assert "choose a new or empty folder" in capsys.readouterr().err
     assert read(tmp_path / "letters" / "dear.txt") == "dear"
+
+
+def test_a_link_is_not_replaced(sample, tmp_path, capsys, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setattr(book, "ROOT", sample)
+    assert book.main(["--out", str(tmp_path / "link")]) == 2
+    assert "is a link" in capsys.readouterr().err
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch, capsys, tmp_path):

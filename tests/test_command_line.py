@@ -402,6 +402,12 @@ def test_the_system_message_of_the_command_line_opens_the_conversation(tiny_dir,
     assert done.stdout.decode(errors="replace") == f"{answer}\n"
 
 
+def test_a_system_message_that_is_no_text_is_refused_before_the_first_turn(tiny_dir):
+    done = run(["chat", "--system", b"\xff"], tiny_dir, stdin=b"the cat\n")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"surrogate" in done.stderr
+
+
 def test_a_line_that_is_no_text_does_not_end_the_conversation(tiny_dir, tiny):
     done = run(["chat", "--max-tokens", "5"], tiny_dir, stdin=b"\xff\xfe\nthe cat\r\n")
     answer = tiny.chat([{"role": "user", "content": "the cat"}], SamplingParams(max_tokens=5)).text

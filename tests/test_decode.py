@@ -221,10 +221,28 @@ def test_a_cache_of_another_dtype_is_one_sentence(model):
         prefill(model, PROMPT, KVCache(model.config, 96, dtype=torch.bfloat16))
 
 
-@pytest.mark.parametrize("ids", [[5.9, 2.0], [True, False]])
+@pytest.mark.parametrize("ids", [[5.9, 2.0], [True, False], torch.tensor([1], dtype=torch.uint16)])
 def test_what_is_no_whole_number_is_refused_not_rounded(model, ids):
     with pytest.raises(InputError, match="whole numbers"):
         prefill(model, ids, KVCache(model.config, 96))
+
+
+@pytest.mark.parametrize(
+    ("layer", "k_shape", "v_shape"),
+    [(-1, (1, 2, 3, 10), (1, 2, 3, 10)), (3, (1, 2, 3, 10), (1, 2, 3, 10)), (0, (1, 1, 3, 10), (1, 1, 3, 10)),
+     (0, (1, 2, 3, 1), (1, 2, 3, 1)), (0, (1, 2, 3, 10), (1, 2, 1, 10))],
+)  # fmt: skip
+def test_what_would_be_repeated_until_it_fits_the_cache_is_refused(model, layer, k_shape, v_shape):
+    cache = KVCache(model.config, 96)
+    cache.keys.zero_()
+    with pytest.raises(InputError, match="do not fit a"):
+        KVCache.append.__wrapped__(cache, layer, torch.ones(k_shape), torch.ones(v_shape))
+    assert not cache.keys.any()
+
+
+def test_a_cache_does_not_advance_backwards(model):
+    with pytest.raises(InputError, match="see truncate"):
+        KVCache(model.config, 96).advance(-1)
 
 
 def test_ids_may_be_integers_of_any_width(model):

@@ -168,6 +168,8 @@ def test_a_committed_error_is_a_difference_in_a_measured_cell_too(built):
         (lambda notebook: notebook.cells[2].metadata.clear(), "cell 3 (code): id or metadata differ"),
         (lambda notebook: notebook.cells[0].update(id="mine"), "cell 1 (markdown): id or metadata differ"),
         (lambda notebook: notebook.metadata.update(version=1), "the notebook's metadata differ"),
+        (lambda notebook: notebook.update(nbformat_minor=4), "the notebook's metadata differ"),
+        (lambda notebook: notebook.update(extra=1), "the notebook's metadata differ"),
     ],
 )
 def test_what_was_edited_in_the_notebook_instead_of_its_source_is_seen(built, source, spoil, expected):
@@ -181,6 +183,7 @@ def test_what_was_edited_in_the_notebook_instead_of_its_source_is_seen(built, so
     [
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("import os; os._exit(1)", "Kernel died"),
+        ('# %% tags=["raises-exception"]\n1 / 0', "a cell raises, and its tag lets it pass"),
     ],
 )
 def test_a_cell_that_fails_or_kills_its_kernel_writes_no_notebook(tmp_path, capsys, cell, expected):
@@ -201,7 +204,7 @@ def test_a_warning_is_shown_to_the_author_and_not_committed(tmp_path, capsys):
 def test_a_cell_without_end_is_stopped_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(build_tool, "SECONDS_PER_CELL", 1)
     write_source(tmp_path, "slow", "# %%\nwhile True: pass\n")
-    with pytest.raises(build_tool.BuildError, match="timed out .* after 1 seconds"):
+    with pytest.raises(build_tool.BuildError, match=r"timed out .* after 1 seconds"):
         build_tool.build("slow", tmp_path)
 
 
@@ -224,3 +227,17 @@ def test_an_unknown_name_is_refused_with_those_that_there_are(root, capsys):
         build_tool.main(["smal"], root)
     assert stopped.value.code == 2
     assert "there is no notebook smal: there are small" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"no JSON", b"\xff\xfe", b"{}"])
+def test_a_file_that_is_no_notebook_fails_the_check_in_one_line(tmp_path, capsys, content):
+    write_source(tmp_path, "small", SOURCE)
+    build_tool.notebook_path("small", tmp_path).write_bytes(content)
+    assert build_tool.main(["small", "--check"], tmp_path) == 1
+    assert "small.ipynb is not a notebook" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../small", "src/small.py"])
+def test_a_path_is_no_name(root, name):
+    with pytest.raises(SystemExit):
+        build_tool.main([name], root)
