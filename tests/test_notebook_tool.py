@@ -201,7 +201,7 @@ def test_a_warning_is_shown_to_the_author_and_not_committed(tmp_path, capsys):
 def test_a_cell_without_end_is_stopped_and_named(tmp_path, monkeypatch):
     monkeypatch.setattr(build_tool, "SECONDS_PER_CELL", 1)
     write_source(tmp_path, "slow", "# %%\nwhile True: pass\n")
-    with pytest.raises(build_tool.BuildError, match="timed out .* after 1 seconds"):
+    with pytest.raises(build_tool.BuildError, match=r"timed out .* after 1 seconds"):
         build_tool.build("slow", tmp_path)
 
 
