@@ -2,7 +2,8 @@
 
 A function may be known under its name in other modules too (`from minillm.attention import causal_attention`), so
 every loaded minillm module is looked through. A module that is imported later takes what the home module then has.
-Where one of the reader's functions calls another, that call is counted too.
+Where one of the reader's functions calls another, that call is counted too. What a reader's function raises is
+told as its own accident, with the line: see `own_failure.py`.
 """
 
 import functools
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from minillm.exercises.manifest import Exercise, find
+from minillm.exercises.own_failure import OwnCodeError, own_code_error
 
 Function = Callable[..., Any]
 
@@ -30,13 +32,15 @@ def reference(exercise: Exercise) -> Function:
 def bind(functions: Mapping[str, Function]) -> Iterator[Counter[str]]:
     """Put functions (by exercise id) in the place of their references; afterwards everything is as it was.
 
-    Yields how often each was called so far, by exercise id.
+    Yields how often each was called so far, by exercise id. Within, whatever one of them raises arrives as an
+    OwnCodeError (an InputError) that names it; Ctrl-C stays what it is.
     """
     calls: Counter[str] = Counter()
+    running: list[str] = []
     with ExitStack() as undo:
         for exercise_id, function in functions.items():
             exercise = find(exercise_id)
-            original, counted = reference(exercise), _counted(function, exercise_id, calls)
+            original, counted = reference(exercise), _watched(function, exercise, calls, running)
             undo.callback(_replace, exercise, counted, original)
             _replace(exercise, original, counted)
             for names in [getattr(each, "__globals__", {}) for each in functions.values()]:
@@ -75,12 +79,25 @@ def _engine_modules() -> list[ModuleType]:
     ]
 
 
-def _counted(function: Function, exercise_id: str, calls: Counter[str]) -> Function:
-    """The function, counting its calls."""
+def _watched(function: Function, exercise: Exercise, calls: Counter[str], running: list[str]) -> Function:
+    """The function, counting its calls, its accidents told in a sentence.
+
+    running: the ids of those under way, outermost first; it is shared by all that are bound together. A recursion without end is told by the outermost call, where there is room on the stack to do so.
+    """
 
     @functools.wraps(function)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls[exercise_id] += 1
-        return function(*args, **kwargs)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        calls[exercise.id] += 1
+        running.append(exercise.id)
+        try:
+            return function(*args, **kwargs)
+        except (KeyboardInterrupt, OwnCodeError):
+            raise
+        except BaseException as error:  # also `sys.exit(0)`, which would end the run as if all were well
+            if isinstance(error, RecursionError) and len(running) > 1:
+                raise
+            raise own_code_error(exercise, function, error) from error
+        finally:
+            running.pop()
 
-    return counted
+    return watched

@@ -17,7 +17,8 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
     """Within, the engine runs on the reader's functions; `say` hears which, and afterwards how often each was called.
 
     wanted: None for the engine's own functions; FINISHED for every exercise whose grader passes; or ids, "5.2,5.3".
-    Raises InputError for an unknown id, or one whose code is not written or cannot be loaded.
+    Raises InputError for an unknown id, or one whose code is not written or cannot be loaded; within, what a reader's
+    function raises arrives as an OwnCodeError, an InputError that names it.
     """
     if wanted is None:
         yield
@@ -44,7 +45,7 @@ def _finished() -> list[Exercise]:
 
 def _chosen(wanted: str) -> list[Exercise]:
     """The exercises named, each once."""
-    exercises = [find(exercise_id.strip()) for exercise_id in dict.fromkeys(wanted.split(","))]
+    exercises = [find(exercise_id) for exercise_id in dict.fromkeys(map(str.strip, wanted.split(",")))]
     missing = [exercise.id for exercise in exercises if not reader_files.is_started(exercise)]
     if missing:
         raise InputError(

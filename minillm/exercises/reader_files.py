@@ -219,6 +219,11 @@ def own_line(lines: list[tuple[str, int]], file_name: str) -> str:
     """The innermost line that belongs to `file_name`, as "file, line 3: source"; "" if there is none."""
     for name, number in lines:
         if name == file_name:
-            linecache.checkcache(name)
-            return f"{shown(Path(name))}, line {number}: {linecache.getline(name, number).strip()}"
+            return f"{shown(Path(name))}, line {number}: {source_line(name, number)}"
     return ""
+
+
+def source_line(file_name: str, number: int) -> str:
+    """A line of a file as it is now, without its indentation."""
+    linecache.checkcache(file_name)
+    return linecache.getline(file_name, number).strip()
