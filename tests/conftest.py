@@ -41,7 +41,7 @@ def pytest_cmdline_main(config):
         return None
     if not config.pluginmanager.hasplugin("cacheprovider"):
         raise pytest.UsageError(
-            "--hint remembers in pytest's cache which hint is next: leave out -p no:cacheprovider, which switches it off"
+            "--hint remembers in pytest's cache which hint is next: leave out -p no:cacheprovider, which has none"
         )
     config._do_configure()  # opens the cache, in the way of pytest's own `--help`
     _print_hint(exercise, config.cache, again=config.getoption("--again"))

@@ -82,7 +82,8 @@ def _engine_modules() -> list[ModuleType]:
 def _watched(function: Function, exercise: Exercise, calls: Counter[str], running: list[str]) -> Function:
     """The function, counting its calls, its accidents told in a sentence.
 
-    running: the ids of those under way, outermost first; it is shared by all that are bound together. A recursion without end is told by the outermost call, where there is room on the stack to do so.
+    running: the ids of those under way, outermost first; all that are bound together share it. A recursion without
+    end is told by the outermost call, where there is room on the stack to do so.
     """
 
     @functools.wraps(function)
