@@ -10,8 +10,10 @@ from tiny import random_ids, random_model, save_tiny_model, tiny_config
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
+from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
 from minillm.exercises.manifest import EXERCISES, find
+from minillm.exercises.mine import running_on_mine
 from minillm.exercises.own_failure import OwnCodeError
 from minillm.kv_cache import KVCache
 from minillm.prefill import prefill
@@ -265,6 +267,21 @@ def test_what_the_reader_s_function_raises_ends_the_run_in_one_sentence_with_its
         f"minillm generate: error: your {exercise_id} ({path}, line {number}: `{line}`) raised {raised}"
     )
     assert ("*is* your function" in last) == ("Recursion" in raised)
+
+
+def test_an_engine_that_breaks_on_a_wrong_answer_names_the_exercise_and_one_that_breaks_on_right_ones_does_not(own):
+    write_exercises(
+        own, e5_1=reference_source(find("5.1")), e5_3="def single_query_attention(q, k, v):\n    return None"
+    )
+    with (
+        pytest.raises(
+            InputError, match=r"broke on .* \(TypeError: no None\). Your 5\.3 is not yet right: `minillm grade 5\.3`"
+        ),
+        running_on_mine("5.1,5.3", lambda _: None),
+    ):
+        raise TypeError("no\nNone")
+    with pytest.raises(TypeError, match="a bug"), running_on_mine("5.1", lambda _: None):
+        raise TypeError("a bug of the engine's keeps its traceback")
 
 
 def test_an_id_that_is_named_twice_is_listed_once(own, generate):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from minillm.errors import InputError
+from minillm.errors import InputError, MissingError, NumbersError
 from minillm.exercises import reader_files
 from minillm.exercises.binding import Function, bind
 from minillm.exercises.manifest import EXERCISES, Exercise, find
@@ -32,11 +32,23 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
             " `minillm exercises` lists them"
         )
-    with bind(functions) as calls:
-        try:
-            yield
-        finally:
-            _report(exercises, calls, say)
+    try:
+        with bind(functions) as calls:
+            try:
+                yield
+            finally:
+                _report(exercises, calls, say)
+    except (InputError, MissingError, NumbersError, OSError):
+        raise
+    except Exception as error:  # in the engine, after a function of the reader's gave it something else than it asked
+        wrong = [exercise.id for exercise in exercises if state_of(exercise) is not State.FINISHED]
+        if not wrong:
+            raise
+        raise InputError(
+            f"--mine: the engine broke on what your code gave it ({type(error).__name__}:"
+            f" {' '.join(str(error).split())}). Your {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not yet"
+            f" right: `minillm grade {wrong[0]}` says why"
+        ) from error
 
 
 def _finished() -> list[Exercise]:
