@@ -36,11 +36,10 @@ def bind(functions: Mapping[str, Function]) -> Iterator[Counter[str]]:
     OwnCodeError (an InputError) that names it; Ctrl-C stays what it is.
     """
     calls: Counter[str] = Counter()
-    running: list[str] = []
     with ExitStack() as undo:
         for exercise_id, function in functions.items():
             exercise = find(exercise_id)
-            original, counted = reference(exercise), _watched(function, exercise, calls, running)
+            original, counted = reference(exercise), _watched(function, exercise, calls)
             undo.callback(_replace, exercise, counted, original)
             _replace(exercise, original, counted)
             for names in [getattr(each, "__globals__", {}) for each in functions.values()]:
@@ -79,26 +78,21 @@ def _engine_modules() -> list[ModuleType]:
     ]
 
 
-def _watched(function: Function, exercise: Exercise, calls: Counter[str], running: list[str]) -> Function:
+def _watched(function: Function, exercise: Exercise, calls: Counter[str]) -> Function:
     """The function, counting its calls, its accidents told in a sentence.
 
-    running: the ids of those under way, outermost first; all that are bound together share it. A recursion without
-    end is told by the outermost call, where there is room on the stack to do so.
+    Where a recursion has used up the stack, the sentence itself does not fit at first: the RecursionError of the
+    attempt goes up, to a call that has the room.
     """
 
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
         calls[exercise.id] += 1
-        running.append(exercise.id)
         try:
             return function(*args, **kwargs)
         except (KeyboardInterrupt, OwnCodeError):
             raise
         except BaseException as error:  # also `sys.exit(0)`, which would end the run as if all were well
-            if isinstance(error, RecursionError) and len(running) > 1:
-                raise
             raise own_code_error(exercise, function, error) from error
-        finally:
-            running.pop()
 
     return watched
