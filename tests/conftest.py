@@ -10,7 +10,7 @@ from minillm.exercises.manifest import find, select
 
 wait_politely()
 
-EXERCISE_TESTS = Path(__file__).parent / "test_exercises.py"
+EXERCISE_TESTS = Path(__file__).resolve().parent / "test_exercises.py"
 
 
 def pytest_addoption(parser):
@@ -24,6 +24,11 @@ def pytest_addoption(parser):
 def pytest_cmdline_main(config):
     """Answer --hint without running any test; refuse ids that do not exist."""
     chapter, hint = config.getoption("--ch"), config.getoption("--hint")
+    others = [given for given in config.option.file_or_dir if Path(given).resolve() != EXERCISE_TESTS]
+    if chapter is not None and others:
+        raise pytest.UsageError(
+            f"--ch {chapter} grades the exercises and runs no other tests: leave out {' and '.join(others)}"
+        )
     try:
         if chapter is not None:
             select(chapter)
@@ -34,6 +39,10 @@ def pytest_cmdline_main(config):
         if config.getoption("--again"):
             raise pytest.UsageError("--again goes with --hint: pytest --hint 5.1 --again")
         return None
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        raise pytest.UsageError(
+            "--hint remembers in pytest's cache which hint is next: leave out -p no:cacheprovider, which has none"
+        )
     config._do_configure()  # opens the cache, in the way of pytest's own `--help`
     _print_hint(exercise, config.cache, again=config.getoption("--again"))
     config._ensure_unconfigure()

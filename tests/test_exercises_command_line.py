@@ -103,9 +103,14 @@ def test_hints_come_one_by_one_the_last_stays_and_again_begins_again(shell):
         (("--ch", "5.9"), "there is no exercise '5.9': there are 1.1, 1.2"),
         (("--hint", "5"), "there is no exercise '5': there are 1.1, 1.2"),
         (("--again",), "--again goes with --hint"),
+        (("--hint", "5.1", "-p", "no:cacheprovider"), "--hint remembers in pytest's cache"),
+        (
+            ("--ch", "5", "tests/test_config.py"),
+            "--ch 5 grades the exercises and runs no other tests: leave out tests/",
+        ),
     ],
 )
-def test_unknown_ids_are_refused_in_one_sentence(shell, flags, told):
+def test_wrong_flags_are_refused_in_one_sentence(shell, flags, told):
     code, out = shell("pytest", *flags)
     assert code == 4
     assert out.startswith(f"ERROR: {told}")
@@ -132,6 +137,17 @@ def test_exercises_lists_every_one_with_its_state(tmp_path, monkeypatch, capsys)
     assert "not yet right" in states["1.4"]
     assert "not started" in states["5.1"]
     assert f"1 of {len(EXERCISES)} passed" in out
+
+
+def test_exercises_of_a_directory_that_is_not_there_have_no_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path / "elsewhere"))
+    code, out, _ = _call(capsys, "exercises")
+    assert code == 0
+    row = next(line for line in out.splitlines() if line.startswith("5.1"))
+    assert "no file" in row
+    assert "minillm exercises reset 5" in row
+    assert _call(capsys, "exercises", "reset", "5")[0] == 0
+    assert (tmp_path / "elsewhere" / "ch05.py").is_file()
 
 
 def test_reset_on_the_command_line_says_where_the_reader_s_version_is(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+import torch
 from exercise_files import reference_source
 from graders.common import formula
 
@@ -133,6 +134,26 @@ def test_an_answer_that_writes_into_what_it_was_given_fails_even_if_the_result_i
     assert "v written into" in grade(ATTENTION, attention).text
 
 
+def test_every_run_of_a_formula_gets_arguments_of_its_own():
+    given = [[0.9, 1.1, 1.4]]
+    case = formula("a list", given, 3)
+    for _ in range(2):
+        seen = case.observe(lambda t: [len(t), t.clear()][0])
+        assert seen["the result"] == 3, "a run finds what an earlier one left of the list"
+        assert seen["the arguments afterwards"] != case.want()["the arguments afterwards"]
+    assert given == [[0.9, 1.1, 1.4]]
+
+
+@each_exercise
+def test_the_reference_passes_whatever_torch_s_default_dtype_is(exercise):
+    torch.set_default_dtype(torch.float64)
+    try:
+        verdict = grade(exercise, reference(exercise))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert verdict.passed, verdict.text
+
+
 def test_a_failure_says_what_was_given_wanted_and_came_the_cause_and_where_to_read():
     text = grade(FORMULA, lambda ttft_s, tpot_s, completion_tokens: ttft_s + completion_tokens * tpot_s).text
     assert "given   ttft_s = 0.5, tpot_s = 0.1, completion_tokens = 3" in text
@@ -161,8 +182,6 @@ def test_exceptions_match_a_mutant_that_raises_the_same():
 
 
 def test_nan_is_far_from_every_number_and_a_float_is_no_whole_number():
-    import torch
-
     assert distance(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])) > 100
     assert distance(float("nan"), 1.0) > 100
     assert distance(2.0, 2) > 100

@@ -10,8 +10,11 @@ from tiny import random_ids, random_model, save_tiny_model, tiny_config
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
+from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
 from minillm.exercises.manifest import EXERCISES, find
+from minillm.exercises.mine import running_on_mine
+from minillm.exercises.own_failure import OwnCodeError
 from minillm.kv_cache import KVCache
 from minillm.prefill import prefill
 
@@ -69,7 +72,7 @@ def test_binding_replaces_a_function_in_every_module_that_knows_it_and_gives_it_
         latecomer.known_as = getattr(owner, exercise.name)
         monkeypatch.setitem(sys.modules, latecomer.__name__, latecomer)
         for place in (getattr(owner, exercise.name), importer.known_as, latecomer.known_as):
-            with pytest.raises(RuntimeError, match=f"canary {exercise.id}"):
+            with pytest.raises(OwnCodeError, match=f"your {exercise.id} .* raised RuntimeError: canary {exercise.id}"):
                 place()
     assert reference(exercise) is original
     assert importer.known_as is original
@@ -86,7 +89,7 @@ def test_binding_is_undone_after_an_explosion_too():
 def test_a_canary_in_the_mask_explodes_in_the_second_chunk_of_a_prompt():
     model = random_model()
     ids = random_ids(9)
-    with bind({"5.4": _canary("5.4")}) as calls, pytest.raises(RuntimeError, match=r"canary 5\.4"):
+    with bind({"5.4": _canary("5.4")}) as calls, pytest.raises(OwnCodeError, match=r"RuntimeError: canary 5\.4"):
         prefill(model, ids, KVCache(model.config, 20), chunk_size=5)
     assert calls["5.4"] == 1
 
@@ -96,7 +99,7 @@ def test_a_canary_in_truncate_explodes_in_the_second_turn_of_a_chat(tiny_dir):
     cache = llm.new_cache(64)
     first = llm.start("the cat", SamplingParams(max_tokens=4), cache=cache)
     first.run()
-    with bind({"5.6": _canary("5.6")}), pytest.raises(RuntimeError, match=r"canary 5\.6"):
+    with bind({"5.6": _canary("5.6")}), pytest.raises(OwnCodeError, match=r"RuntimeError: canary 5\.6"):
         llm.start("the cat sat", SamplingParams(max_tokens=4), cache=cache, cached_ids=first.prompt_ids)
 
 
@@ -127,6 +130,30 @@ def test_a_bound_append_takes_a_cache_that_was_made_before():
         assert cache.append(2, None, None) == ("mine", 2, 8)
 
 
+def test_what_a_bound_function_raises_is_told_once_with_the_innermost_of_its_lines():
+    def inner():
+        return {}["missing"]
+
+    def outer(*args):
+        return reference(find("5.3"))()
+
+    with (
+        bind({"5.3": lambda: inner(), "5.5": outer}),
+        pytest.raises(OwnCodeError) as error,
+    ):
+        reference(find("5.5"))()
+    assert str(error.value).startswith("your 5.3 (")
+    assert """: `return {}["missing"]`) raised KeyError: 'missing'""" in str(error.value)
+
+
+def test_ctrl_c_in_a_bound_function_stays_ctrl_c():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with bind({"5.3": interrupted}), pytest.raises(KeyboardInterrupt):
+        reference(find("5.3"))()
+
+
 # --- generate --mine -------------------------------------------------------------------------------------------------
 
 
@@ -135,8 +162,10 @@ def test_a_canary_bound_by_mine_makes_generate_explode(exercise_id, own, generat
     name = find(exercise_id).name
     key = f"e{exercise_id.replace('.', '_')}"
     write_exercises(own, **{key: f"def {name}(*args, **kwargs):\n    raise RuntimeError('canary {exercise_id}')"})
-    with pytest.raises(RuntimeError, match=f"canary {exercise_id}"):
-        generate("--mine", exercise_id)
+    code, _, err = generate("--mine", exercise_id)
+    assert code == 2
+    assert f"error: your {exercise_id} (" in err
+    assert f"raised RuntimeError: canary {exercise_id}" in err
     assert generate()[0] == 0, "the canary is still bound after the run"
 
 
@@ -184,6 +213,80 @@ def test_chosen_ids_are_bound_even_if_they_are_wrong(own, generate):
     assert code == 0
     assert out != generate()[1], "attention that gives nothing must change the text"
     assert "running on your own code: 5.3 single_query_attention]" in err
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "code", "line", "raised"),
+    [
+        (
+            "5.5",
+            "def causal_attention(q, k, v):\n    return q @ 'k'",
+            "return q @ 'k'",
+            "TypeError: unsupported operand",
+        ),
+        (
+            "5.5",
+            "def causal_attention(q):\n    return q",
+            "def causal_attention(q):",
+            "TypeError: causal_attention() t",
+        ),
+        (
+            "5.5",
+            "import sys\ndef causal_attention(q, k, v):\n    sys.exit(0)",
+            "sys.exit(0)",
+            "SystemExit: 0",
+        ),
+        (
+            "5.2",
+            "from minillm.kv_cache import KVCache\ndef append(self, layer, k, v):\n"
+            "    return KVCache.append(self, layer, k, v)",
+            "return KVCache.append(self, layer, k, v)",
+            "RecursionError: maximum recursion depth exceeded",
+        ),
+        (
+            "5.5",
+            "from minillm import attention\ndef causal_attention(q, k, v):\n"
+            "    return attention.causal_attention(q, k, v)",
+            "return attention.causal_attention(q, k, v)",
+            "RecursionError: maximum recursion depth exceeded",
+        ),
+        ("5.2", "def append(self, layer, k, v):\n    raise InputError", "raise InputError", "InputError"),
+    ],
+)
+def test_what_the_reader_s_function_raises_ends_the_run_in_one_sentence_with_its_line(
+    exercise_id, code, line, raised, own, generate
+):
+    write_exercises(own, **{f"e{exercise_id.replace('.', '_')}": code})
+    path = own / "ch05.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    number = max(n for n, text in enumerate(lines, 1) if text.strip() == line)
+    exit_code, out, err = generate("--mine", exercise_id)
+    assert (exit_code, out) == (2, "")
+    last = err.splitlines()[-1]
+    assert last.startswith(
+        f"minillm generate: error: your {exercise_id} ({path}, line {number}: `{line}`) raised {raised}"
+    )
+    assert ("*is* your function" in last) == ("Recursion" in raised)
+
+
+def test_an_engine_that_breaks_on_a_wrong_answer_names_the_exercise_and_one_that_breaks_on_right_ones_does_not(own):
+    write_exercises(
+        own, e5_1=reference_source(find("5.1")), e5_3="def single_query_attention(q, k, v):\n    return None"
+    )
+    with (
+        pytest.raises(
+            InputError, match=r"broke on .* \(TypeError: no None\). Your 5\.3 is not yet right: `minillm grade 5\.3`"
+        ),
+        running_on_mine("5.1,5.3", lambda _: None),
+    ):
+        raise TypeError("no\nNone")
+    with pytest.raises(TypeError, match="a bug"), running_on_mine("5.1", lambda _: None):
+        raise TypeError("a bug of the engine's keeps its traceback")
+
+
+def test_an_id_that_is_named_twice_is_listed_once(own, generate):
+    write_exercises(own, e5_1=reference_source(find("5.1")))
+    assert "running on your own code: 5.1 kv_bytes_per_token]" in generate("--mine", "5.1,5.1, 5.1")[2]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ import threading
 import time
 
 import pytest
+import torch
 from exercise_files import reference_source, write_exercises, write_solutions
 
 from minillm.errors import InputError
 from minillm.exercises import check, reader_files
 from minillm.exercises.grading import grade
 from minillm.exercises.manifest import EXERCISES, find
-from minillm.exercises.progress import State, grade_own, state_of
+from minillm.exercises.progress import Row, State, grade_own, state_of, table
 from minillm.exercises.reset import reset
 from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
 
@@ -151,7 +152,8 @@ def test_a_missing_file_and_one_that_is_no_text_fail_their_exercises_and_no_othe
     assert "not UTF-8" in grade_own(find("5.1")).text
     path.unlink()
     assert "minillm exercises reset 5" in grade_own(find("5.1")).text
-    assert state_of(find("5.1")) is State.STARTED, "a file that is gone must not be skipped as untouched"
+    assert reader_files.is_started(find("5.1")), "a file that is gone must not be skipped as untouched"
+    assert state_of(find("5.1")) is State.NO_FILE
     assert grade_own(find("1.1")).passed
     with pytest.raises(InputError, match="minillm exercises reset 5"):
         reset("5.1")
@@ -175,6 +177,102 @@ def test_a_function_of_the_notebook_is_checked_like_one_of_the_file(capsys):
     out = capsys.readouterr().out
     assert "NameError" in out
     assert "<cell 7>, line 2" in out
+
+
+# --- what editors and headers bring along ---------------------------------------------------------------------------
+
+
+def test_a_byte_order_mark_at_the_start_of_the_file_is_no_accident(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    path.write_text("\ufeff" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert grade_own(find("5.1")).passed, grade_own(find("5.1")).text
+    reset("5.1")
+    assert not reader_files.is_started(find("5.1"))
+    assert grade_own(find("5.2")).passed
+
+
+def _prepend(path, line):
+    path.write_text(line + "\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def test_a_future_import_in_the_header_reaches_the_sections(own, tmp_path):
+    own(e5_1="def kv_bytes_per_token(config: NotThere, dtype) -> int:\n    return 1")
+    assert "NotThere" in grade_own(find("5.1")).text
+    _prepend(tmp_path / "ch05.py", "from __future__ import annotations")
+    assert "wanted  the result: 23040" in grade_own(find("5.1")).text
+    assert grade_own(find("5.2")).passed, grade_own(find("5.2")).text
+
+
+def test_a_helper_may_be_a_dataclass_with_annotations_in_quotes(own):
+    own(
+        e5_1="""
+        import dataclasses
+
+        @dataclasses.dataclass
+        class Shape:
+            layers: "int"
+
+            def all(self):
+                return self.layers
+
+        def kv_bytes_per_token(config, dtype):
+            @dataclasses.dataclass
+            class Inner:
+                width: "int" = config.head_dim
+
+            layers = Shape(config.num_hidden_layers).all()
+            return 2 * layers * config.num_key_value_heads * Inner().width * dtype.itemsize
+        """
+    )
+    assert grade_own(find("5.1")).passed, grade_own(find("5.1")).text
+
+
+def test_a_default_dtype_that_the_reader_sets_ends_with_the_reader_s_code(own, tmp_path):
+    setting = "torch.set_default_dtype(torch.float64)"
+    body = f"{setting}\n    return torch.ones(q_len, kv_len, dtype=torch.bool, device=device).tril(kv_len - q_len)"
+    own(e5_4=f"def causal_mask(q_len, kv_len, device=None):\n    {body}")
+    _prepend(tmp_path / "ch05.py", f"import torch\n{setting}")
+    try:
+        for exercise in EXERCISES:
+            verdict = grade_own(exercise)
+            assert verdict.passed, verdict.text
+            assert torch.get_default_dtype() is torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_an_exercise_that_occurs_twice_is_told_with_both_lines_and_reset_leaves_one_stub(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    text = path.read_text(encoding="utf-8")
+    section = reader_files.cut(text)[1]["5.3"]
+    path.write_text(text.rstrip("\n") + "\n\n\n" + section.text, encoding="utf-8")
+    second = path.read_text(encoding="utf-8").splitlines().index(section.text.splitlines()[0], section.first_line) + 1
+    told = grade_own(find("5.3")).text
+    assert f"occurs 2 times in {path}, at lines {section.first_line} and {second}" in told
+    assert grade_own(find("5.2")).passed
+    reset("5.3")
+    after = path.read_text(encoding="utf-8")
+    assert after.count("# --- 5.3 ") == 1
+    assert not reader_files.is_started(find("5.3"))
+    kept = (tmp_path / "kept" / "ch05_5.3_1.py").read_text(encoding="utf-8")
+    assert kept.count("# --- 5.3 ") == 2, "one of the two versions is lost"
+    assert grade_own(find("5.7")).passed
+
+
+def test_stubs_that_occur_twice_are_not_skipped_as_untouched(own, tmp_path):
+    path = tmp_path / "ch05.py"
+    path.write_text(reader_files.pristine("ch05.py") + "\n\n# --- 5.3 ---\n", encoding="utf-8")
+    assert reader_files.is_started(find("5.3"))
+
+
+def test_a_directory_that_is_not_there_is_made_by_reset(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path / "not" / "there"))
+    assert state_of(find("1.1")) is State.NO_FILE
+    assert "no file" in table([Row(find("1.1"), State.NO_FILE)])
+    assert "minillm exercises reset 1" in Row(find("1.1"), State.NO_FILE).next_step
+    assert "has its stubs again" in reset("1")
+    assert (tmp_path / "not" / "there" / "ch01.py").read_text(encoding="utf-8") == reader_files.pristine("ch01.py")
+    assert state_of(find("1.1")) is State.NOT_STARTED
 
 
 # --- reset -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 A function may be known under its name in other modules too (`from minillm.attention import causal_attention`), so
 every loaded minillm module is looked through. A module that is imported later takes what the home module then has.
-Where one of the reader's functions calls another, that call is counted too.
+Where one of the reader's functions calls another, that call is counted too. What a reader's function raises is
+told as its own accident, with the line: see `own_failure.py`.
 """
 
 import functools
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from minillm.exercises.manifest import Exercise, find
+from minillm.exercises.own_failure import OwnCodeError, own_code_error
 
 Function = Callable[..., Any]
 
@@ -30,13 +32,14 @@ def reference(exercise: Exercise) -> Function:
 def bind(functions: Mapping[str, Function]) -> Iterator[Counter[str]]:
     """Put functions (by exercise id) in the place of their references; afterwards everything is as it was.
 
-    Yields how often each was called so far, by exercise id.
+    Yields how often each was called so far, by exercise id. Within, whatever one of them raises arrives as an
+    OwnCodeError (an InputError) that names it; Ctrl-C stays what it is.
     """
     calls: Counter[str] = Counter()
     with ExitStack() as undo:
         for exercise_id, function in functions.items():
             exercise = find(exercise_id)
-            original, counted = reference(exercise), _counted(function, exercise_id, calls)
+            original, counted = reference(exercise), _watched(function, exercise, calls)
             undo.callback(_replace, exercise, counted, original)
             _replace(exercise, original, counted)
             for names in [getattr(each, "__globals__", {}) for each in functions.values()]:
@@ -75,12 +78,21 @@ def _engine_modules() -> list[ModuleType]:
     ]
 
 
-def _counted(function: Function, exercise_id: str, calls: Counter[str]) -> Function:
-    """The function, counting its calls."""
+def _watched(function: Function, exercise: Exercise, calls: Counter[str]) -> Function:
+    """The function, counting its calls, its accidents told in a sentence.
+
+    Where a recursion has used up the stack, the sentence itself does not fit at first: the RecursionError of the
+    attempt goes up, to a call that has the room.
+    """
 
     @functools.wraps(function)
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls[exercise_id] += 1
-        return function(*args, **kwargs)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        calls[exercise.id] += 1
+        try:
+            return function(*args, **kwargs)
+        except (KeyboardInterrupt, OwnCodeError):
+            raise
+        except BaseException as error:  # also `sys.exit(0)`, which would end the run as if all were well
+            raise own_code_error(exercise, function, error) from error
 
-    return counted
+    return watched

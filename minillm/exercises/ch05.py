@@ -121,7 +121,8 @@ def causal_attention(
     [B, H, T, D], in q's dtype. Heads are grouped as in 5.3, and who sees whom is 5.4's mask. T == S is a prompt on an
     empty cache; T == 1 is a decode step; everything between is a chunk of a prompt, or a chat's next turn.
 
-    Let the scores be large: a score of 300 must not become a nan. k and v belong to the cache: do not write into them.
+    Let the scores be large, of either sign: a score of 300 must not become a nan, and a hidden key gets no weight at
+    all, however low the visible ones' scores are. k and v belong to the cache: do not write into them.
 
     About 8 lines by hand; 1 to 5 with `F.scaled_dot_product_attention`, if you know what its `is_causal` means when
     T < S. You may call your 5.3 and 5.4.

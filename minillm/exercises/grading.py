@@ -12,6 +12,7 @@ from typing import Any
 
 from minillm.exercises import NotStarted
 from minillm.exercises.compare import difference, distance
+from minillm.exercises.defaults import torch_defaults_kept
 from minillm.exercises.manifest import Exercise
 from minillm.exercises.reader_files import lines_of, own_line
 from minillm.exercises.time_limit import CASE_LIMIT_S, OutOfTimeError, call_with_limit
@@ -96,7 +97,8 @@ def _run(case: Case, function: Function, limit_s: float | None) -> Observation |
     try:
         if limit_s is None:
             return case.observe(function)
-        return call_with_limit(lambda: case.observe(function), limit_s)
+        with torch_defaults_kept():
+            return call_with_limit(lambda: case.observe(function), limit_s)
     except OutOfTimeError as error:
         return Raised(str(error), _line(error.lines, function), final=True)
     except NotStarted as error:

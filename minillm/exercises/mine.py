@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from minillm.errors import InputError
+from minillm.errors import InputError, MissingError, NumbersError
 from minillm.exercises import reader_files
 from minillm.exercises.binding import Function, bind
 from minillm.exercises.manifest import EXERCISES, Exercise, find
@@ -17,7 +17,8 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
     """Within, the engine runs on the reader's functions; `say` hears which, and afterwards how often each was called.
 
     wanted: None for the engine's own functions; FINISHED for every exercise whose grader passes; or ids, "5.2,5.3".
-    Raises InputError for an unknown id, or one whose code is not written or cannot be loaded.
+    Raises InputError for an unknown id, or one whose code is not written or cannot be loaded; within, what a reader's
+    function raises arrives as an OwnCodeError, an InputError that names it.
     """
     if wanted is None:
         yield
@@ -31,11 +32,23 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
             " `minillm exercises` lists them"
         )
-    with bind(functions) as calls:
-        try:
-            yield
-        finally:
-            _report(exercises, calls, say)
+    try:
+        with bind(functions) as calls:
+            try:
+                yield
+            finally:
+                _report(exercises, calls, say)
+    except (InputError, MissingError, NumbersError, OSError):
+        raise
+    except Exception as error:  # in the engine, after a function of the reader's gave it something else than it asked
+        wrong = [exercise.id for exercise in exercises if state_of(exercise) is not State.FINISHED]
+        if not wrong:
+            raise
+        raise InputError(
+            f"--mine: the engine broke on what your code gave it ({type(error).__name__}:"
+            f" {' '.join(str(error).split())}). Your {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not yet"
+            f" right: `minillm grade {wrong[0]}` says why"
+        ) from error
 
 
 def _finished() -> list[Exercise]:
@@ -44,7 +57,7 @@ def _finished() -> list[Exercise]:
 
 def _chosen(wanted: str) -> list[Exercise]:
     """The exercises named, each once."""
-    exercises = [find(exercise_id.strip()) for exercise_id in dict.fromkeys(wanted.split(","))]
+    exercises = [find(exercise_id) for exercise_id in dict.fromkeys(map(str.strip, wanted.split(",")))]
     missing = [exercise.id for exercise in exercises if not reader_files.is_started(exercise)]
     if missing:
         raise InputError(

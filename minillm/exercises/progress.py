@@ -16,6 +16,7 @@ from minillm.exercises.verdict import Verdict, failed
 class State(Enum):
     """How far an exercise is."""
 
+    NO_FILE = "no file"
     NOT_STARTED = "not started"
     STARTED = "not yet right"
     FINISHED = "passed"
@@ -33,6 +34,8 @@ class Row:
         """What to do now; "" when there is nothing."""
         if self.state is State.FINISHED:
             return ""
+        if self.state is State.NO_FILE:
+            return f"minillm exercises reset {self.exercise.chapter}"
         if self.state is State.STARTED:
             return f"pytest --hint {self.exercise.id}"
         return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
@@ -56,6 +59,8 @@ def grade_own(exercise: Exercise) -> Verdict:
 
 def state_of(exercise: Exercise) -> State:
     """The state, graded if anything was written. What the reader's code prints is not shown."""
+    if not reader_files.path_of(exercise).exists():
+        return State.NO_FILE
     if not reader_files.is_started(exercise):
         return State.NOT_STARTED
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):

@@ -5,16 +5,21 @@ is compiled by itself, at its own line numbers, into one namespace: a syntax err
 and a function may call a helper from another section as in any module.
 """
 
+import __future__
+
 import ast
 import functools
 import linecache
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
+from minillm.exercises.defaults import torch_defaults_kept
 from minillm.exercises.manifest import Exercise
 from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
 
@@ -58,7 +63,7 @@ def read(path: Path) -> str:
     """The text of a reader's file. Raises UnusableCodeError where there is none."""
     way_out = f"`minillm exercises reset {int(path.stem.removeprefix('ch'))}` gives its stubs back"
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its encoding
     except OSError as error:
         raise UnusableCodeError(f"{shown(path)} cannot be read ({error.strerror}): {way_out}") from None
     except UnicodeDecodeError:
@@ -70,16 +75,27 @@ def pristine(file_name: str) -> str:
     return (_PRISTINE / file_name).read_text(encoding="utf-8")
 
 
-def cut(text: str) -> tuple[Section, dict[str, Section]]:
-    """The header, and the sections by exercise id. Of two sections with one id, the second counts."""
+def pieces(text: str) -> tuple[Section, list[tuple[str, Section]]]:
+    """The header, and each section with its exercise's id, as they stand in the file."""
     starts = [*_MARKER.finditer(text)]
     ends = [match.start() for match in starts[1:]] + [len(text)]
     header = Section(text[: starts[0].start()] if starts else text, 1)
-    sections = {}
+    sections = []
     for match, end in zip(starts, ends, strict=True):
         first_line = text.count("\n", 0, match.start()) + 1
-        sections[match[1]] = Section(text[match.start() : end], first_line)
+        sections.append((match[1], Section(text[match.start() : end], first_line)))
     return header, sections
+
+
+def cut(text: str) -> tuple[Section, dict[str, Section]]:
+    """The header, and the sections by exercise id. Where an id occurs twice (see `_lines_with`): the last."""
+    header, sections = pieces(text)
+    return header, dict(sections)
+
+
+def _lines_with(exercise: Exercise, text: str) -> list[int]:
+    """The lines at which a section of the exercise begins: one, if all is well."""
+    return [section.first_line for exercise_id, section in pieces(text)[1] if exercise_id == exercise.id]
 
 
 def is_started(exercise: Exercise) -> bool:
@@ -88,6 +104,8 @@ def is_started(exercise: Exercise) -> bool:
         text = read(path_of(exercise))
         section = cut(text)[1].get(exercise.id, Section(text, 1))
         definition = _definition(ast.parse(section.text), exercise.name)
+        if len(_lines_with(exercise, text)) > 1:
+            return True
     except (UnusableCodeError, SyntaxError, ValueError):
         return True
     return definition is None or not _is_stub(definition)
@@ -117,7 +135,15 @@ def _is_text(node: ast.stmt) -> bool:
 def load(exercise: Exercise) -> Callable[..., Any]:
     """The reader's function. Raises UnusableCodeError, naming the line, where its section or the header is broken."""
     path = path_of(exercise)
-    namespace, failures = _namespace(path, read(path))
+    text = read(path)
+    lines = _lines_with(exercise, text)
+    if len(lines) > 1:
+        raise UnusableCodeError(
+            f"the line `# --- {exercise.id}` occurs {len(lines)} times in {shown(path)}, at lines"
+            f" {' and '.join(map(str, lines))}: keep one of these sections, or `minillm exercises reset {exercise.id}`"
+            " puts a single stub into their place"
+        )
+    namespace, failures = _namespace(path, text)
     for part in (_HEADER, exercise.id):
         if part in failures:
             raise UnusableCodeError(failures[part])
@@ -134,20 +160,37 @@ def load(exercise: Exercise) -> Callable[..., Any]:
 def _namespace(path: Path, text: str) -> tuple[dict[str, Any], dict[str, str]]:
     """What the file defines, and what went wrong in which of its parts (an exercise id, or the header)."""
     header, sections = cut(text)
-    namespace: dict[str, Any] = {"__name__": f"minillm.exercises.{path.stem}", "__file__": str(path)}
-    failures = {}
+    module = ModuleType(f"your_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where dataclasses look for what their annotations mean
+    namespace, failures = vars(module), {}
+    flags = _future_flags(header, path)
     for part, section in {_HEADER: header, **sections}.items():
-        wrong = _execute(section, path, namespace, _HEADER_LIMIT_S if part == _HEADER else _SECTION_LIMIT_S)
+        wrong = _execute(section, path, namespace, _HEADER_LIMIT_S if part == _HEADER else _SECTION_LIMIT_S, flags)
         if wrong:
             failures[part] = wrong
     return namespace, failures
 
 
-def _execute(section: Section, path: Path, namespace: dict[str, Any], limit_s: float) -> str:
+def _compiled(section: Section, path: Path, flags: int = 0) -> CodeType:
+    """A section's code, at its own line numbers."""
+    return compile("\n" * (section.first_line - 1) + section.text, str(path), "exec", flags, dont_inherit=True)
+
+
+def _future_flags(header: Section, path: Path) -> int:
+    """What the header's `from __future__ import annotations` means for the sections, which are compiled apart."""
+    try:
+        return _compiled(header, path).co_flags & __future__.annotations.compiler_flag
+    except (SyntaxError, ValueError):
+        return 0  # the header's own failure tells the reader
+
+
+def _execute(section: Section, path: Path, namespace: dict[str, Any], limit_s: float, flags: int) -> str:
     """Run a section's definitions; what went wrong, with the line, or ""."""
     try:
-        code = compile("\n" * (section.first_line - 1) + section.text, str(path), "exec", dont_inherit=True)
-        call_with_limit(lambda: exec(code, namespace), limit_s)
+        code = _compiled(section, path, flags)
+        with torch_defaults_kept():
+            call_with_limit(lambda: exec(code, namespace), limit_s)
     except SyntaxError as error:
         return f"{type(error).__name__}: {error.msg}\n{shown(path)}, line {error.lineno}: {(error.text or '').strip()}"
     except OutOfTimeError as error:
@@ -176,6 +219,11 @@ def own_line(lines: list[tuple[str, int]], file_name: str) -> str:
     """The innermost line that belongs to `file_name`, as "file, line 3: source"; "" if there is none."""
     for name, number in lines:
         if name == file_name:
-            linecache.checkcache(name)
-            return f"{shown(Path(name))}, line {number}: {linecache.getline(name, number).strip()}"
+            return f"{shown(Path(name))}, line {number}: {source_line(name, number)}"
     return ""
+
+
+def source_line(file_name: str, number: int) -> str:
+    """A line of a file as it is now, without its indentation."""
+    linecache.checkcache(file_name)
+    return linecache.getline(file_name, number).strip()

@@ -22,26 +22,31 @@ def _reset_section(exercise: Exercise) -> str:
         text = reader_files.read(path)
     except reader_files.UnusableCodeError as error:
         raise InputError(str(error)) from None
-    mine = reader_files.cut(text)[1].get(exercise.id)
+    header, sections = reader_files.pieces(text)
+    mine = [section.text for exercise_id, section in sections if exercise_id == exercise.id]
     stub = reader_files.cut(reader_files.pristine(exercise.file_name))[1][exercise.id]
-    if mine is None:
+    if not mine:
         raise InputError(
             f"the line `# --- {exercise.id}` is missing from {reader_files.shown(path)}, so it is not clear where the"
             f" exercise begins: put it back, or `minillm exercises reset {exercise.chapter}` for the whole file"
         )
-    if mine.text.strip() == stub.text.strip():
+    if [each.strip() for each in mine] == [stub.text.strip()]:
         return f"{exercise.id} is as it was given out: nothing to do"
-    kept = _keep(mine.text, path, f"{path.stem}_{exercise.id}")
-    is_last = text.endswith(mine.text)
-    restored = stub.text.rstrip("\n") + ("\n" if is_last else "\n\n\n")
-    _write(path, text.replace(mine.text, restored, 1))
+    kept = _keep("".join(mine), path, f"{path.stem}_{exercise.id}")
+    restored = [header.text]
+    for exercise_id, section in sections:
+        if exercise_id != exercise.id:
+            restored.append(section.text)
+        elif section.text is mine[0]:  # a second section of the same exercise goes
+            restored.append(stub.text.rstrip("\n") + "\n\n\n")
+    _write(path, "".join(restored).rstrip("\n") + "\n")
     return f"{exercise.id} is a stub again in {reader_files.shown(path)}; your version is in {reader_files.shown(kept)}"
 
 
 def _reset_file(exercise: Exercise) -> str:
     path = reader_files.path_of(exercise)
     stubs = reader_files.pristine(exercise.file_name)
-    mine = path.read_bytes().decode("utf-8", errors="replace") if path.is_file() else None
+    mine = path.read_bytes().decode("utf-8-sig", errors="replace") if path.is_file() else None
     if mine == stubs:
         return f"{reader_files.shown(path)} is as it was given out: nothing to do"
     kept = _keep(mine, path, path.stem) if mine is not None else None
@@ -63,4 +68,5 @@ def _keep(text: str, path: Path, name: str) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")

@@ -8,11 +8,24 @@ from minillm.exercises.grading import Grader, Mutant
 
 # --- 1.1: uneven gaps, so that mean and median differ; a late start, so that the TTFT weighs -------------------------
 
+
+def _taking_out(t: list[float]) -> float | None:
+    if len(t) < 2:
+        return None
+    first = t.pop(0)
+    return (t[-1] - first) / len(t)
+
+
 _TPOT = Grader(
     cases=[
         formula("token_times_s = [0.9, 1.1, 1.4]", [[0.9, 1.1, 1.4]], 0.25),
         formula("token_times_s = (2.0, 2.5), two tokens, one gap", [(2.0, 2.5)], 0.5),
         formula("token_times_s = [7.0, 7.25, 7.5, 8.75, 9.0]", [[7.0, 7.25, 7.5, 8.75, 9.0]], 0.5),
+        formula(
+            "token_times_s = [0.41273, 0.53861, 0.60934, 0.72315]",
+            [[0.41273, 0.53861, 0.60934, 0.72315]],
+            0.31042 / 3,
+        ),
         formula("token_times_s = [0.8], a single token", [[0.8]], None),
         formula("token_times_s = [], no token at all", [[]], None),
     ],
@@ -49,6 +62,16 @@ _TPOT = Grader(
             "The mean is right, but a single token has no gap, and you divide by zero (and no token has no first):"
             " return None for fewer than two.",
         ),
+        Mutant(
+            lambda t: round((t[-1] - t[0]) / (len(t) - 1), 2) if len(t) > 1 else None,
+            "You round. Rounding is for the moment a number is printed: TPOT is multiplied by hundreds of tokens"
+            " before that, and so is what rounding took away.",
+        ),
+        Mutant(
+            _taking_out,
+            "You change the list that you were given. It is the caller's, who still needs it whole: read t[0] and"
+            " t[-1] where they are, or work on a copy.",
+        ),
     ],
     alternatives=[
         lambda t: fmean(b - a for a, b in pairwise(t)) if len(t) >= 2 else None,
@@ -63,6 +86,7 @@ _REQUEST_SECONDS = Grader(
         formula("ttft_s = 0.5, tpot_s = 0.1, completion_tokens = 3", [0.5, 0.1, 3], 0.7),
         formula("ttft_s = 0.4, tpot_s = 0.03, completion_tokens = 1", [0.4, 0.03, 1], 0.4),
         formula("ttft_s = 2.0, tpot_s = 0.05, completion_tokens = 201", [2.0, 0.05, 201], 12.0),
+        formula("ttft_s = 0.41273, tpot_s = 0.031847, completion_tokens = 38", [0.41273, 0.031847, 38], 1.591069),
     ],
     mutants=[
         Mutant(
@@ -80,6 +104,10 @@ _REQUEST_SECONDS = Grader(
         Mutant(
             lambda ttft, tpot, n: n * (ttft + tpot),
             "You pay the TTFT for each token. Prefill happens once; after it, each token costs one TPOT.",
+        ),
+        Mutant(
+            lambda ttft, tpot, n: round(ttft + (n - 1) * tpot, 2),
+            "You round. Give back the seconds as they come out, and leave rounding to whoever prints them.",
         ),
     ],
     alternatives=[lambda ttft, tpot, n: ttft - tpot + n * tpot, lambda ttft, tpot, n: sum([ttft] + [tpot] * (n - 1))],

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         ]
         for b in range(batch)
     ]
-    return torch.tensor(result, dtype=torch.float64).float()  # [B, H, T, D]
+    return torch.tensor(result, dtype=torch.float64).to(q.dtype)  # [B, H, T, D]
 
 
 def _mix(query: list[float], keys: list[list[float]], values: list[list[float]]) -> list[float]:
@@ -55,6 +56,21 @@ def _large_scores(batch: int, heads: int, kv_heads: int, new: int, so_far: int, 
     """Whole numbers, so that scores in the hundreds are exact in float32, and only softmax can go wrong."""
     q, k, v = _inputs(batch, heads, kv_heads, new, so_far, dim)
     return (q * 4).round(), (k * 25).round(), v
+
+
+def _low_scores(batch: int, heads: int, kv_heads: int, new: int, so_far: int, dim: int) -> tuple[Tensor, ...]:
+    """Every score is about -700 * 700 / sqrt(D), so that a hidden key with any score at all would win over the rest.
+
+    Whole numbers again, exact in float32; one axis makes the scores low, and the others tell the keys apart.
+    """
+    q, k, v = _inputs(batch, heads, kv_heads, new, so_far, dim)
+    q, k = (q * 2).round(), (k * 2).round()
+    q[..., 0], k[..., 0] = 700, -700
+    return q, k, v
+
+
+def _in_float64(*sizes: int) -> tuple[Tensor, ...]:
+    return tuple(x.double() for x in _inputs(*sizes))
 
 
 def _case(given: str, sizes: tuple[int, ...], make: Callable[..., tuple[Tensor, ...]] = _inputs) -> Case:
@@ -88,13 +104,14 @@ def _by_hand(
     scale: Callable[[Tensor, Tensor], float] = lambda q, k: q.shape[-1] ** -0.5,
     spread: Callable[[Tensor, int], Tensor] = lambda x, group: x.repeat_interleave(group, dim=1),
     mask: Callable[[int, int], Tensor] | None = None,
+    fill: float = -math.inf,
     weights: Callable[[Tensor], Tensor] = lambda scores: scores.softmax(dim=-1),
 ) -> Tensor:
     """Attention in five lines; each argument replaces one of its decisions."""
     group = q.shape[1] // k.shape[1]
     scores = q @ spread(k, group).transpose(-2, -1) * scale(q, k)  # [B, H, T, S]
     if mask is not None:
-        scores = scores.masked_fill(~mask(q.shape[2], k.shape[2]), -math.inf)
+        scores = scores.masked_fill(~mask(q.shape[2], k.shape[2]), fill)
     return weights(scores) @ spread(v, group)  # [B, H, T, D]
 
 
@@ -119,13 +136,17 @@ def _cast_up(q: Tensor, k: Tensor, v: Tensor, mask: Callable[[int, int], Tensor]
     return _by_hand(q.double(), k.double(), v.double(), mask=mask)
 
 
+def _always_float32(q: Tensor, k: Tensor, v: Tensor, mask: Callable[[int, int], Tensor] | None = None) -> Tensor:
+    return _by_hand(q.float(), k.float(), v.float(), mask=mask)
+
+
 def _rows_of_groups(q: Tensor, k: Tensor, v: Tensor, mask: Callable[[int, int], Tensor] | None = None) -> Tensor:
     """Another right answer: no key is repeated, the group is an axis of its own."""
     batch, heads, q_len, dim = q.shape
     grouped = q.reshape(batch, k.shape[1], heads // k.shape[1], q_len, dim)  # [B, Hkv, G, T, D]
     scores = torch.einsum("bkgtd,bksd->bkgts", grouped, k) / math.sqrt(dim)
     if mask is not None:
-        scores = scores + torch.zeros(()).where(mask(q_len, k.shape[2]), -math.inf)
+        scores = scores + torch.zeros((), dtype=q.dtype).where(mask(q_len, k.shape[2]), -math.inf)
     return torch.einsum("bkgts,bksd->bkgtd", scores.softmax(-1), v).reshape(batch, heads, q_len, dim)
 
 
@@ -172,12 +193,16 @@ _WRITES_KEYS = (
     " keys scaled twice. Scale the scores, or a copy."
 )
 _WRONG_DTYPE = "You compute in another dtype, which is fine, and give the result back in it: `.to(q.dtype)` at the end."
+_ALWAYS_FLOAT32 = (
+    "The result is float32 whatever q's dtype is. A model in bfloat16 hands over bfloat16, and its next matrix product"
+    " refuses anything else: `.to(q.dtype)` at the end."
+)
 _NO_VALUES = "Those are the attention weights. Use them to mix the values: weights @ v."
 
 
 def _weights_alone(q: Tensor, k: Tensor, v: Tensor, mask: Callable[[int, int], Tensor] | None = None) -> Tensor:
     """The softmax itself, [B, H, T, S]: the last step is forgotten."""
-    one_hot = torch.eye(k.shape[2]).expand(*k.shape[:3], k.shape[2])  # [B, Hkv, S, S]
+    one_hot = torch.eye(k.shape[2], dtype=q.dtype).expand(*k.shape[:3], k.shape[2])  # [B, Hkv, S, S]
     return _by_hand(q, k, one_hot, mask=mask)
 
 
@@ -195,6 +220,7 @@ SINGLE_QUERY_ATTENTION = Grader(
         _case("all query heads share one key head", (2, 5, 1, 1, 7, 4)),
         _case("the very first token, which sees itself alone", (3, 8, 2, 1, 1, 6)),
         _case("scores in the hundreds", (3, 8, 2, 1, 11, 16), _large_scores),
+        _case("everything in float64", (3, 8, 2, 1, 11, 6), _in_float64),
     ],
     mutants=[
         *(Mutant(_single(**changes), cause) for changes, cause in _SHARED_MUTANTS),
@@ -210,6 +236,7 @@ SINGLE_QUERY_ATTENTION = Grader(
         Mutant(_single(spread=lambda x, group: x), _NO_GROUPS),
         Mutant(_scaled_keys, _WRITES_KEYS),
         Mutant(_cast_up, _WRONG_DTYPE),
+        Mutant(_always_float32, _ALWAYS_FLOAT32),
         Mutant(_weights_alone, _NO_VALUES),
     ],
     alternatives=[
@@ -308,7 +335,7 @@ CAUSAL_MASK = Grader(
 # --- 5.5 -------------------------------------------------------------------------------------------------------------
 
 
-def _masked(mask: Callable[[int, int], Tensor] | None = _lower_right, **changes: Callable) -> Function:
+def _masked(mask: Callable[[int, int], Tensor] | None = _lower_right, **changes: Any) -> Function:
     return lambda q, k, v: _by_hand(q, k, v, mask=mask, **changes)
 
 
@@ -347,6 +374,8 @@ CAUSAL_ATTENTION = Grader(
         _case("3 new tokens behind 4, all query heads share one key head", (2, 5, 1, 3, 7, 4)),
         _case("the very first token", (3, 8, 2, 1, 1, 6)),
         _case("scores in the hundreds", (3, 8, 2, 5, 11, 16), _large_scores),
+        _case("every score about -122,500", (3, 8, 2, 5, 11, 16), _low_scores),
+        _case("everything in float64", (3, 8, 2, 5, 11, 6), _in_float64),
     ],
     mutants=[
         *(Mutant(_masked(**changes), cause) for changes, cause in _SHARED_MUTANTS),
@@ -379,6 +408,11 @@ CAUSAL_ATTENTION = Grader(
             "You set hidden scores to 0. exp(0) is 1, so hidden keys still get weight: set them to -inf.",
         ),
         Mutant(
+            _masked(fill=-1e4),
+            "You give hidden keys a score that is low, and not the lowest. Where the visible ones are lower still, the"
+            " hidden ones get all the weight: fill with -inf, below which there is nothing.",
+        ),
+        Mutant(
             _zeroed_weights,
             "You mask after the softmax. The weights that are left no longer sum to one: put -inf into the scores"
             " before it.",
@@ -395,6 +429,7 @@ CAUSAL_ATTENTION = Grader(
         Mutant(_masked(spread=lambda x, group: x), _NO_GROUPS),
         Mutant(lambda q, k, v: _scaled_keys(q, k, v, _lower_right), _WRITES_KEYS),
         Mutant(lambda q, k, v: _cast_up(q, k, v, _lower_right), _WRONG_DTYPE),
+        Mutant(lambda q, k, v: _always_float32(q, k, v, _lower_right), _ALWAYS_FLOAT32),
         Mutant(lambda q, k, v: _weights_alone(q, k, v, _lower_right), _NO_VALUES),
     ],
     alternatives=[

@@ -110,6 +110,11 @@ TOKENS_THAT_FIT = Grader(
         formula(f"4,800 bytes, to the byte; {_WIDE}; float32; batch_size 5", [4800, WIDE_HEADS, torch.float32, 5], 2),
         formula(f"4,799 bytes; {_WIDE}; float32; batch_size 5", [4799, WIDE_HEADS, torch.float32, 5], 1),
         formula(f"400 bytes; {_WIDE}; float32: not even one token", [400, WIDE_HEADS, torch.float32, 1], 0),
+        formula(  # above 2**24, where float32 no longer knows every whole number
+            f"23,039,999 bytes, a byte less than 1,000 tokens need; {_SMOL}; bfloat16",
+            [23_039_999, SMOLLM2_135M, torch.bfloat16],
+            999,
+        ),
     ],
     mutants=[
         Mutant(
@@ -146,6 +151,11 @@ TOKENS_THAT_FIT = Grader(
                 b // (2 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * dtype.itemsize * n)
             ),
             "You count the query heads in the bytes of a token. Only the key/value heads are kept; see 5.1.",
+        ),
+        Mutant(
+            lambda b, c, dtype, n=1: int(torch.tensor(b, dtype=torch.float32) / (_per_token(c, dtype) * n)),
+            "You compute in float32, which has 24 bits for a whole number: above 16,777,216 bytes it rounds, and at a"
+            " boundary the answer is one off. Python's own int is exact at any size: divide with //.",
         ),
     ],
     alternatives=[

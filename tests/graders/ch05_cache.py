@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graders.ch05_bytes import WIDE_HEADS
-from graders.common import UNTOUCHED, random, refusal, touched
+from graders.common import REFUSED, UNTOUCHED, random, refusal, touched
 from minillm.errors import InputError
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
@@ -46,7 +46,16 @@ def _written(before: Tensor, layer: int, new: Tensor, start: int) -> Tensor:
 
 def _shares(piece: Any, whole: Tensor) -> str:
     same = isinstance(piece, Tensor) and piece.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
-    return "views of the cache" if same else "a copy"
+    return VIEW if same else "a copy"
+
+
+def _memory(cache: KVCache, keys: Tensor, values: Tensor) -> str:
+    """Whether the cache still has the tensors that it had. (They are kept alive: freed memory is given out again.)"""
+    same = (cache.keys.data_ptr(), cache.values.data_ptr()) == (keys.data_ptr(), values.data_ptr())
+    return SAME if same else "another"
+
+
+VIEW, SAME = "a view of the cache", "the same as before"
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
@@ -62,6 +71,7 @@ def _append_case(given: str, *, held: int, new: int, layers: tuple[int, ...] = (
 
     def observe(f: Function) -> Observation:
         cache, *_ = _cache(held)
+        kept = cache.keys, cache.values
         result, arguments = None, {}
         for layer in layers:
             k, v = _new_tokens(new, layer)
@@ -74,7 +84,9 @@ def _append_case(given: str, *, held: int, new: int, layers: tuple[int, ...] = (
             "cache.values": cache.values,
             "the keys given back": keys,
             "the values given back": values,
-            "what is given back is": _shares(keys, cache.keys) if keys is not None else "nothing",
+            "the cache's memory is": _memory(cache, *kept),
+            "the keys given back are": _shares(keys, cache.keys) if keys is not None else "nothing",
+            "the values given back are": _shares(values, cache.values) if values is not None else "nothing",
             "k and v afterwards": touched(**arguments),
         }
 
@@ -89,7 +101,9 @@ def _append_case(given: str, *, held: int, new: int, layers: tuple[int, ...] = (
             "cache.values": values,
             "the keys given back": keys[layers[-1], :, :, : held + new],
             "the values given back": values[layers[-1], :, :, : held + new],
-            "what is given back is": "views of the cache",
+            "the cache's memory is": SAME,
+            "the keys given back are": VIEW,
+            "the values given back are": VIEW,
             "k and v afterwards": UNTOUCHED,
         }
 
@@ -109,10 +123,21 @@ def _full_case(given: str, *, held: int, new: int) -> Case:
 
     def want() -> Observation:
         _, keys, values = _cache(held)
-        return {"the exception": "InputError", "cache.keys": keys, "cache.values": values, "the cache's length": held}
+        return {"the exception": REFUSED, "cache.keys": keys, "cache.values": values, "the cache's length": held}
 
     return Case(given, observe, want)
 
+
+_OWN_ERROR = (
+    "You raise a class of your own that happens to be called InputError. Who calls this catches the engine's: it is"
+    " imported at the top of the file, from minillm.errors."
+)
+_SILENT = (
+    "You raise InputError without a word. Whoever meets it sees an empty line: say in a sentence what does not fit, and"
+    " by how much."
+)
+
+_OwnInputError = type("InputError", (Exception,), {})
 
 _KV = "k, v [4, 2, {}, 10]"
 
@@ -192,6 +217,24 @@ def _copies_back(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, en
     return tuple(kept.clone() for kept in _in_place(self, layer, k, v, start, end))
 
 
+def _copied_values_back(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    keys, values = _in_place(self, layer, k, v, start, end)
+    return keys, values.clone()
+
+
+def _new_tensors(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    self.keys, self.values = self.keys.clone(), self.values.clone()
+    return _in_place(self, layer, k, v, start, end)
+
+
+def _scattered(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    """As `_new_tensors` does, in other words."""
+    keys = self.keys[layer].slice_scatter(k, dim=2, start=start, end=end)
+    values = self.values[layer].slice_scatter(v, dim=2, start=start, end=end)
+    self.keys, self.values = self.keys.select_scatter(keys, 0, layer), self.values.select_scatter(values, 0, layer)
+    return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
 def _cat(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
     return torch.cat([self.keys[layer, :, :, :start], k], dim=2), torch.cat(
         [self.values[layer, :, :, :start], v], dim=2
@@ -209,6 +252,28 @@ def _late_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     if end > self.max_seq_len:
         raise InputError("full")
     return result
+
+
+def _own_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+    if self.length + k.shape[2] > self.max_seq_len:
+        raise _OwnInputError("full")
+    return _no_check(self, layer, k, v)
+
+
+def _silent_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+    if self.length + k.shape[2] > self.max_seq_len:
+        raise InputError
+    return _no_check(self, layer, k, v)
+
+
+class _FullError(InputError):
+    """A kind of InputError: as good as the thing itself."""
+
+
+def _kind_of_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+    if self.length + k.shape[2] > self.max_seq_len:
+        raise _FullError("there is no room")
+    return _no_check(self, layer, k, v)
 
 
 def _strict_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
@@ -310,6 +375,17 @@ APPEND = Grader(
             " cache, layer by layer. Slice, and do not clone.",
         ),
         Mutant(
+            _checked_append(_copied_values_back),
+            "You give back a view of the keys, and a copy of the values. Each decode step would copy half of the cache,"
+            " layer by layer: slice both.",
+        ),
+        Mutant(
+            _checked_append(_new_tensors),
+            "You put new tensors into the place of self.keys and self.values. The numbers are right, and each layer of"
+            " each step copies the whole cache (clone, slice_scatter and the like do). Write into the tensors that are"
+            " there: self.keys[layer][:, :, start:end] = k.",
+        ),
+        Mutant(
             _checked_append(_cat),
             "You join old and new with torch.cat and keep nothing: the cache itself has not changed, and joining copies"
             " all of it each time. Write into self.keys[layer], in place.",
@@ -332,8 +408,10 @@ APPEND = Grader(
             "You check with assert. That raises AssertionError, which nobody above expects, and `python -O` leaves it"
             " out: raise InputError with a sentence.",
         ),
+        Mutant(_own_error, _OWN_ERROR),
+        Mutant(_silent_error, _SILENT),
     ],
-    alternatives=[_checked_append(_token_by_token), _checked_append(_index_copy)],
+    alternatives=[_checked_append(_token_by_token), _checked_append(_index_copy), _kind_of_error],
 )
 
 # --- 5.6 -------------------------------------------------------------------------------------------------------------
@@ -344,10 +422,11 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
 
     def observe(f: Function) -> Observation:
         cache, *_ = _cache(held)
-        places = cache.keys.data_ptr(), cache.values.data_ptr()
+        kept = cache.keys, cache.values
         f(cache, length)
         at = cache.length
         room = cache.max_seq_len
+        memory = _memory(cache, *kept)
         keys, values = cache.keys.clone(), cache.values.clone()
         k, v = _new_tokens(2, 1)
         cache.keys[1, :, :, at : at + 2] = k
@@ -359,7 +438,7 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
             "cache.values": values,
             "cache.keys after two more tokens": cache.keys,
             "cache.values after two more tokens": cache.values,
-            "the memory is": "the same" if places == (cache.keys.data_ptr(), cache.values.data_ptr()) else "another",
+            "the cache's memory is": memory,
         }
 
     def want() -> Observation:
@@ -372,7 +451,7 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
             "cache.values": values,
             "cache.keys after two more tokens": _written(keys, 1, k, length),
             "cache.values after two more tokens": _written(values, 1, v, length),
-            "the memory is": "the same",
+            "the cache's memory is": SAME,
         }
 
     return Case(given, observe, want)
@@ -390,7 +469,7 @@ def _refused_case(given: str, *, held: int, length: int) -> Case:
 
     def want() -> Observation:
         _, keys, values = _cache(held)
-        return {"the exception": "InputError", "the cache's length": held, "cache.keys": keys, "cache.values": values}
+        return {"the exception": REFUSED, "the cache's length": held, "cache.keys": keys, "cache.values": values}
 
     return Case(given, observe, want)
 
@@ -476,6 +555,24 @@ def _from_the_end(self: KVCache, length: int) -> None:
 def _negative(self: KVCache, length: int) -> None:
     if length > self._length:
         raise InputError("no")
+    self._length = length
+
+
+def _own_error_range(self: KVCache, length: int) -> None:
+    if not 0 <= length <= self._length:
+        raise _OwnInputError("no")
+    self._length = length
+
+
+def _silent_range(self: KVCache, length: int) -> None:
+    if not 0 <= length <= self._length:
+        raise InputError
+    self._length = length
+
+
+def _kind_of_error_range(self: KVCache, length: int) -> None:
+    if not 0 <= length <= self._length:
+        raise _FullError("there are fewer")
     self._length = length
 
 
@@ -580,6 +677,8 @@ TRUNCATE = Grader(
             "You check with assert. That raises AssertionError, which nobody above expects, and `python -O` leaves it"
             " out: raise InputError with a sentence.",
         ),
+        Mutant(_own_error_range, _OWN_ERROR),
+        Mutant(_silent_range, _SILENT),
     ],
-    alternatives=[_checked_truncate(_set), _checked_truncate(_step_back)],
+    alternatives=[_checked_truncate(_set), _checked_truncate(_step_back), _kind_of_error_range],
 )
