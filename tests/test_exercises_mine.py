@@ -180,7 +180,7 @@ def test_with_every_stub_filled_from_the_reference_the_tokens_are_the_same_and_e
     called = next(line for line in err.splitlines() if "calls of your code" in line)
     assert all(f"{exercise_id} {find(exercise_id).name} x " in called for exercise_id in IN_EVERY_RUN)
     assert "5.3 single_query_attention x 33" in called, "11 decode steps through 3 layers"
-    unused = next(line for line in err.splitlines() if "had no need of" in line)
+    unused = next(line for line in err.splitlines() if "not called in this run" in line)
     assert "5.7 tokens_that_fit" in unused
 
 
@@ -305,3 +305,14 @@ def test_chosen_ids_that_cannot_be_bound_are_refused_in_one_sentence(wanted, tol
     assert (code, out) == (2, "")
     assert told in err
     assert "Traceback" not in err
+
+
+def test_what_is_started_and_not_right_is_named_and_not_used(generate, own):
+    """Whoever breaks a function to see the engine break must be told that it was not the function that ran."""
+    write_solutions(own)
+    stubs = (own / "ch05.py").read_text(encoding="utf-8")
+    (own / "ch05.py").write_text(stubs.replace("    return 2 * ", "    return 3 * ", 1), encoding="utf-8")
+    code, _, err = generate("--mine")
+    assert code == 0
+    assert "the engine's own stand in for them: 5.1 kv_bytes_per_token" in err
+    assert "5.1" not in next(line for line in err.splitlines() if "running on your own code" in line)

@@ -23,7 +23,7 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
     if wanted is None:
         yield
         return
-    exercises = _finished() if wanted == FINISHED else _chosen(wanted)
+    exercises = _in_state(State.FINISHED) if wanted == FINISHED else _chosen(wanted)
     functions = {exercise.id: _load(exercise) for exercise in exercises}
     if functions:
         say(f"running on your own code: {_listing(exercises)}")
@@ -32,6 +32,8 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
             " `minillm exercises` lists them"
         )
+    if wanted == FINISHED and (unfinished := _in_state(State.STARTED)):
+        say(f"not yet right, so the engine's own stand in for them: {_listing(unfinished)}")
     try:
         with bind(functions) as calls:
             try:
@@ -51,8 +53,8 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
         ) from error
 
 
-def _finished() -> list[Exercise]:
-    return [exercise for exercise in EXERCISES if state_of(exercise) is State.FINISHED]
+def _in_state(state: State) -> list[Exercise]:
+    return [exercise for exercise in EXERCISES if state_of(exercise) is state]
 
 
 def _chosen(wanted: str) -> list[Exercise]:
@@ -83,7 +85,7 @@ def _report(exercises: Sequence[Exercise], calls: dict[str, int], say: Callable[
     if called:
         say(f"calls of your code: {', '.join(called)}")
     if unused:
-        say(f"this run had no need of your {_listing(unused)}")
+        say(f"not called in this run: {_listing(unused)}")
 
 
 def _listing(exercises: Sequence[Exercise]) -> str:
