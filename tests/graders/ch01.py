@@ -181,6 +181,10 @@ _DECODE_CEILING = Grader(
             "You add two rates. Both reads happen for the same token, one after the other: add the bytes, then divide.",
         ),
         Mutant(
+            lambda bandwidth, weights, kv=0.0: bandwidth / weights + kv,
+            "The brackets are missing: you divide by the weights alone, and then add bytes to tokens per second.",
+        ),
+        Mutant(
             lambda bandwidth, weights, kv=0.0: bandwidth / (8 * (weights + kv)),
             "You turn bytes into bits on one side only. All three are in bytes already.",
         ),

@@ -349,6 +349,16 @@ def _zeroed_weights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _by_hand(q, k, v, weights=lambda scores: scores.softmax(dim=-1) * mask)
 
 
+def _rows_out_of_step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A group's queries as rows of one matrix, head by head, and a mask whose rows go token by token."""
+    batch, heads, q_len, dim = q.shape
+    group = heads // k.shape[1]
+    rows = q.reshape(batch, k.shape[1], group * q_len, dim)  # [B, Hkv, G x T, D]
+    mask = _lower_right(q_len, k.shape[2]).repeat_interleave(group, dim=0)  # [G x T, S]
+    scores = (rows @ k.mT / math.sqrt(dim)).masked_fill(~mask, -math.inf)  # [B, Hkv, G x T, S]
+    return (scores.softmax(-1) @ v).reshape(batch, heads, q_len, dim)
+
+
 def _new_tokens_only(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _masked()(q, k[:, :, -q.shape[2] :], v[:, :, -q.shape[2] :])
 
@@ -402,6 +412,16 @@ CAUSAL_ATTENTION = Grader(
         Mutant(
             _masked(lambda t, s: torch.ones(t, s, dtype=torch.bool).triu(s - t)),
             "Each token sees itself and the future: the mask is upside down.",
+        ),
+        Mutant(
+            _masked(lambda t, s: ~_lower_right(t, s)),
+            "You hide what the mask allows. It is True where a query may look, and masked_fill fills where it is given"
+            " True: turn it round, masked_fill(~mask, -inf).",
+        ),
+        Mutant(
+            _rows_out_of_step,
+            "The rows of the mask are out of step with those of the queries. With a group's queries in one matrix, all"
+            " tokens of its first head come first: repeat the whole mask for each head, mask.repeat(group, 1).",
         ),
         Mutant(
             _zeroed_scores,
