@@ -150,7 +150,8 @@ def _failure(
     lines = [("given", case.given)]
     if isinstance(outcome, Raised):
         name = next(iter(want))
-        lines += [("wanted", f"{name}: {difference(None, want[name])[0]}"), ("came", outcome.message)]
+        calm = "" if name == "the exception" else "no exception, and "
+        lines += [("wanted", f"{calm}{name}: {difference(None, want[name])[0]}"), ("came", outcome.message)]
         if outcome.line:
             lines.append(("line", outcome.line))
     else:

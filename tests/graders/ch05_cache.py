@@ -176,6 +176,12 @@ def _advancing(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end:
     return result
 
 
+def _setting_length(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    result = _in_place(self, layer, k, v, start, end)
+    self.length = end  # pyright: ignore[reportAttributeAccessIssue] - a property without a setter
+    return result
+
+
 def _new_only(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
     return tuple(kept[:, :, start:] for kept in _in_place(self, layer, k, v, start, end))
 
@@ -319,6 +325,11 @@ APPEND = Grader(
         _full_case(f"a full cache, 7 of 7 tokens; {_KV.format(1)}: one more than fits", held=7, new=1),
     ],
     mutants=[
+        Mutant(
+            _checked_append(_setting_length),
+            "You set self.length. It cannot be set, and it is not yours to move: all layers append at the same place,"
+            " and the caller advances the length once, when the last has written.",
+        ),
         Mutant(
             _checked_append(_at_the_front),
             "You write at the front of the cache, over the tokens that it holds. The new ones go behind them, at"
@@ -489,6 +500,10 @@ def _set(self: KVCache, length: int) -> None:
     self._length = length
 
 
+def _set_the_property(self: KVCache, length: int) -> None:
+    self.length = length  # pyright: ignore[reportAttributeAccessIssue] - a property without a setter
+
+
 def _step_back(self: KVCache, length: int) -> None:
     self._length -= self._length - length
 
@@ -606,6 +621,10 @@ TRUNCATE = Grader(
         _refused_case("a cache that holds 5 of 7 tokens; length = -2", held=5, length=-2),
     ],
     mutants=[
+        Mutant(
+            _checked_truncate(_set_the_property),
+            "`length` is a property that only reads: what it reads, and what you may set, is `self._length`.",
+        ),
         Mutant(
             _checked_truncate(_clear),
             "You erase what is forgotten. Nothing reads it, and the next append overwrites it: the work grows with the"
