@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jaxtyping
 import pytest
 
 from minillm.cli import wait_politely
@@ -84,6 +85,21 @@ def pytest_terminal_summary(terminalreporter, config):
 
         terminalreporter.section("your exercises")
         terminalreporter.write_line(table(Row(e, state_of(e)) for e in select(config.getoption("--ch"))))
+
+
+@pytest.fixture(autouse=True)
+def _no_shape_checks_on_the_real_model(request):
+    """Hundreds of real decode steps take three times as long with every call's shapes checked.
+
+    The same code runs, checked, on tiny models in all other tests, so a wrong shape has no way past them.
+    """
+    if request.node.get_closest_marker("real_model") is None:
+        yield
+        return
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="session")
