@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _bench(args: argparse.Namespace) -> int:
     import torch
 
-    from minillm.device import pick_device, pick_dtype
+    from minillm.device import dtype_name, pick_device, pick_dtype
     from minillm.loading import DEFAULT_MODEL, open_checkpoint, resolve
 
     for flag, value, least in (("prompt-tokens", args.prompt_tokens, 1), ("runs", args.runs, 1)):
@@ -81,8 +81,8 @@ def _bench(args: argparse.Namespace) -> int:
         if args.compare:
             engines["transformers"] = transformers_engine(path, device, dtype)
         runs = take_turns(engines, config.vocab_size, args.prompt_tokens, args.new_tokens, args.runs)
-        results[str(dtype).removeprefix("torch.")] = runs
-        _print_table(str(dtype).removeprefix("torch."), runs, sys.stderr if args.json else sys.stdout)
+        results[dtype_name(dtype)] = runs
+        _print_table(dtype_name(dtype), runs, sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps({d: {e: [asdict(r) for r in rs] for e, rs in runs.items()} for d, runs in results.items()}))
     return 0

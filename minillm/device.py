@@ -27,7 +27,9 @@ def pick_device(device: str | torch.device = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu(:0)?|cuda(:(0|[1-9][0-9]{0,2}))?", str(device)):
         raise InputError(f"unknown device {str(device)!r}: use auto, cpu, cuda or cuda:N")
-    picked = torch.device(str(device).removesuffix(":0") if str(device).startswith("cpu") else device)
+    picked = torch.device(device)
+    if picked.type == "cpu":
+        return torch.device("cpu")  # tensors know no cpu:0
     if picked.type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if found == 0:
@@ -56,6 +58,11 @@ def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise InputError(f"unknown dtype {str(dtype)!r}: use auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The dtype as users write it: "bfloat16", not "torch.bfloat16"."""
+    return str(dtype).removeprefix("torch.")
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 import torch
 
-from minillm.device import clock, pick_device, pick_dtype
+from minillm.device import clock, dtype_name, pick_device, pick_dtype
 from minillm.errors import InputError
 from minillm.generation import Completion, Generation
 from minillm.kv_cache import KVCache, NoCache
@@ -118,7 +118,7 @@ class LLM:
         c, m = self.config, self.model
         return (
             f"LLM({sum(p.numel() for p in m.parameters()) / 1e6:,.0f}M parameters, {c.num_hidden_layers} layers, "
-            f"context {c.max_position_embeddings:,}, {str(m.dtype).removeprefix('torch.')} on {m.device})"
+            f"context {c.max_position_embeddings:,}, {dtype_name(m.dtype)} on {m.device})"
         )
 
     def _check_prompt(self, ids: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from minillm.device import dtype_name
 from minillm.generation import Generation
 from minillm.kv_cache import KVCache
 from minillm.machine.measure import read_bandwidth
@@ -143,7 +144,7 @@ def trace_of(generation: Generation, model_name: str, bandwidth_bytes_per_s: flo
     return Trace(
         model=model_name,
         device=str(model.device),
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=dtype_name(model.dtype),
         layers=model.config.num_hidden_layers,
         weight_bytes=weights,
         prompt_tokens=len(ids),

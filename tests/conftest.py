@@ -89,9 +89,10 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(autouse=True)
 def _no_shape_checks_on_the_real_model(request):
-    """Hundreds of real decode steps take three times as long with every call's shapes checked.
+    """Hundreds of real decode steps take nearly twice as long with every call's shapes checked.
 
-    The same code runs, checked, on tiny models in all other tests, so a wrong shape has no way past them.
+    `pytest tests/test_real_model.py` took 108 s with the checks and 61 s without, on two cores. The same code runs,
+    checked, on tiny models in all other tests, so a wrong shape has no way past them.
     """
     if request.node.get_closest_marker("real_model") is None:
         yield

@@ -10,11 +10,11 @@ import sys
 import time
 
 import pytest
+from in_process import call
 from tiny import save_tiny_model
 
 from minillm import LLM, SamplingParams, bench, chat, generate
 from minillm.chat import ChatSession
-from minillm.cli import main as minillm
 from minillm.cli import wait_politely
 from minillm.errors import InputError, NumbersError
 
@@ -39,16 +39,6 @@ def run(args, tiny_dir, *, stdin=b"", **kwargs):
 def on(directory):
     """The flags for this model in float32."""
     return "--model", directory, "--dtype", "float32"
-
-
-def call(capsys, *args):
-    """The same in this process: (exit code, stdout, stderr)."""
-    try:
-        code = minillm(args)
-    except SystemExit as stop:
-        code = stop.code
-    out = capsys.readouterr()
-    return code, out.out, out.err
 
 
 def test_only_the_completion_is_on_stdout_and_it_is_the_library_s(tiny_dir, tiny, capsys):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from exercise_files import reference_source, write_exercises, write_solutions
+from in_process import call
 
-from minillm.cli import main as minillm
 from minillm.exercises.checkout import checkout
 from minillm.exercises.manifest import EXERCISES, find
 
@@ -117,19 +117,10 @@ def test_wrong_flags_are_refused_in_one_sentence(shell, flags, told):
     assert "Traceback" not in out
 
 
-def _call(capsys, *args):
-    try:
-        code = minillm(args)
-    except SystemExit as stop:
-        code = stop.code
-    out = capsys.readouterr()
-    return code, out.out, out.err
-
-
 def test_exercises_lists_every_one_with_its_state(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
     write_exercises(tmp_path, e1_3=reference_source(find("1.3")), e1_4="def decode_ceiling(a, b, c=0.0):\n    return a")
-    code, out, _ = _call(capsys, "exercises")
+    code, out, _ = call(capsys, "exercises")
     assert code == 0
     states = {line.split()[0]: line for line in out.splitlines() if line[:1].isdigit() and "." in line.split()[0]}
     assert set(states) == {exercise.id for exercise in EXERCISES}
@@ -141,19 +132,19 @@ def test_exercises_lists_every_one_with_its_state(tmp_path, monkeypatch, capsys)
 
 def test_exercises_of_a_directory_that_is_not_there_have_no_file(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path / "elsewhere"))
-    code, out, _ = _call(capsys, "exercises")
+    code, out, _ = call(capsys, "exercises")
     assert code == 0
     row = next(line for line in out.splitlines() if line.startswith("5.1"))
     assert "no file" in row
     assert "minillm exercises reset 5" in row
-    assert _call(capsys, "exercises", "reset", "5")[0] == 0
+    assert call(capsys, "exercises", "reset", "5")[0] == 0
     assert (tmp_path / "elsewhere" / "ch05.py").is_file()
 
 
 def test_reset_on_the_command_line_says_where_the_reader_s_version_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
     write_solutions(tmp_path)
-    code, out, _ = _call(capsys, "exercises", "reset", "5.1")
+    code, out, _ = call(capsys, "exercises", "reset", "5.1")
     assert code == 0
     assert str(tmp_path / "kept" / "ch05_5.1_1.py") in out
 
@@ -169,7 +160,7 @@ def test_reset_on_the_command_line_says_where_the_reader_s_version_is(tmp_path, 
     ],
 )
 def test_wrong_arguments_are_answered_in_one_sentence(args, told, capsys):
-    code, out, err = _call(capsys, *args)
+    code, out, err = call(capsys, *args)
     assert (code, out) == (2, "")
     assert told in err
     assert len(err.strip().splitlines()) == 1
@@ -177,7 +168,7 @@ def test_wrong_arguments_are_answered_in_one_sentence(args, told, capsys):
 
 def test_without_the_repository_s_tests_grading_says_where_to_get_them(monkeypatch, capsys):
     monkeypatch.setattr("minillm.exercises.checkout.ROOT", Path("/nowhere"))
-    code, _, err = _call(capsys, "grade", "5")
+    code, _, err = call(capsys, "grade", "5")
     assert code == 2
     assert "clone the repository" in err
 

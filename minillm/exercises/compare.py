@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from minillm.device import dtype_name
+
 TENSOR_TOLERANCE = 2e-5  # of a float tensor's entries: absolute, and relative to the wanted entry
 NUMBER_TOLERANCE = 1e-9  # of a float, relative: Python computes in 53 bits
 
@@ -105,7 +107,7 @@ def _article(noun: str) -> str:
 
 
 def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return dtype_name(tensor.dtype)
 
 
 def _entry(entry: Tensor) -> str:
