@@ -22,6 +22,7 @@ VERBS = {
     "generate": "answer or continue one prompt",
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
+    "fit": "how much memory a model needs, and whether a GPU has it",
     "bench": "measure tokens per second, alone or beside transformers",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",

@@ -13,13 +13,16 @@ Source: docs/gguf.md of the ggml project.
 
 import mmap
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 from minillm.errors import InputError
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
-# Value types: how many bytes a number has; and the two that have a length of their own.
-NUMBER_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+# Value types: how `struct` writes each kind of number (7 is a truth value), how many bytes it has; and the two types
+# that have a length of their own.
+NUMBER_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+NUMBER_BYTES = {kind: struct.calcsize(f"<{letter}") for kind, letter in NUMBER_FORMATS.items()}
 STRING, ARRAY = 8, 9
 # The library makes several objects per array element. In real files the arrays are the vocabulary, its scores
 # and types, and the merges: 1.3 million elements together for the largest vocabularies there are.
@@ -65,17 +68,17 @@ class _Walker:
         except UnicodeDecodeError:
             raise self.fail("a name that is not UTF-8") from None
 
-    def value(self, kind: int) -> None:
+    def value(self, kind: int) -> int | float | str:
+        """A number or a text; of an array, its length."""
         if kind in NUMBER_BYTES:
-            self.skip(NUMBER_BYTES[kind])
-        elif kind == STRING:
-            self.text()
-        elif kind == ARRAY:
-            self.array(self.u32(), self.u64())
-        else:
-            raise self.fail(f"value type {kind} is unknown")
+            return struct.unpack_from(f"<{NUMBER_FORMATS[kind]}", self.data, self.skip(NUMBER_BYTES[kind]))[0]
+        if kind == STRING:
+            return self.text()
+        if kind == ARRAY:
+            return self.array(self.u32(), self.u64())
+        raise self.fail(f"value type {kind} is unknown")
 
-    def array(self, kind: int, length: int) -> None:
+    def array(self, kind: int, length: int) -> int:
         if length > self.elements_left:
             raise self.fail(f"an array of {length} elements")
         self.elements_left -= length
@@ -86,37 +89,61 @@ class _Walker:
                 self.text()
         else:
             raise self.fail(f"an array of value type {kind}")
+        return length
 
-    def tensor(self) -> None:
+    def tensor(self) -> tuple[str, tuple[tuple[int, ...], int]]:
+        """Its name, its shape as the file has it (innermost first), and its type."""
         name, dimensions = self.text(), self.u32()
         if not 1 <= dimensions <= MAX_DIMENSIONS:
             raise self.fail(f"tensor {name!r} has {dimensions} dimensions")
         shape = [self.u64() for _ in range(dimensions)]
         if any(not 0 < size < 2**31 for size in shape):
             raise self.fail(f"tensor {name!r} has the shape {shape}")
-        self.skip(4 + 8)  # type and offset: the library knows the types, and the caller checks where data ends
+        kind = self.u32()
+        self.skip(8)  # the offset: the caller checks where data ends
+        return name, (tuple(shape), kind)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a header says: its keys (of an array, the length alone), and each tensor's shape (innermost first) and type.
+
+    Enough to say how large a model is, without the `gguf` library, which makes an object of every token.
+    """
+
+    metadata: dict[str, int | float | str]
+    tensors: dict[str, tuple[tuple[int, ...], int]]
 
 
 def check_header(path: Path) -> None:
     """Raise InputError, in one sentence, unless the header of this file is whole and of plausible lengths."""
+    read_header(path)
+
+
+def read_header(path: Path) -> Header:
+    """The header of a GGUF file. Raises InputError as `check_header` does."""
     try:
         with path.open("rb") as file:
             if file.read(4) != MAGIC:
                 raise InputError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                _walk(_Walker(path, data))
+                return _walk(_Walker(path, data))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
-def _walk(walker: _Walker) -> None:
+def _walk(walker: _Walker) -> Header:
     walker.skip(len(MAGIC))
     version = walker.u32()
     if version not in VERSIONS:
         raise walker.fail(f"version {version}, where 2 and 3 are known")
     tensor_count, key_count = walker.u64(), walker.u64()
+    metadata: dict[str, int | float | str] = {}
+    tensors: dict[str, tuple[tuple[int, ...], int]] = {}
     for _ in range(key_count):  # a count that is too large runs into the end of the file
-        walker.text()
-        walker.value(walker.u32())
+        key = walker.text()
+        metadata[key] = walker.value(walker.u32())
     for _ in range(tensor_count):
-        walker.tensor()
+        name, tensor = walker.tensor()
+        tensors[name] = tensor
+    return Header(metadata, tensors)

@@ -1,0 +1,70 @@
+"""A model's name -> its shape, without loading the model: a well-known name, a directory, a GGUF file, a hub id."""
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from minillm.errors import MissingError
+from minillm.loading.files import read_json_object
+from minillm.loading.hub import fetch_config_from_hub
+from minillm.machine.shape import ModelShape
+from minillm.machine.shape_files import read_config, read_gguf
+from minillm.machine.well_known import BY_NAME, WELL_KNOWN
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model as it was found: `origin` says where; `stored_bytes` are the weights' as a GGUF file stores them."""
+
+    name: str
+    shape: ModelShape
+    origin: str
+    stored_bytes: int | None = None
+
+
+def describe(model: str) -> Description:
+    """The shape of the model that is meant.
+
+    The order: a well-known name or hub id (nothing is fetched: the shape is built in), an existing directory or file,
+    a hub id, of which `config.json` alone is fetched. "./llama-3-8b" is the directory where both exist.
+
+    Raises MissingError where there is no such model, InputError where its description cannot be read.
+    """
+    known = BY_NAME.get(model.lower())
+    if known is not None:
+        return Description(known.name, known.shape, f"built in, from {known.hub_id}")
+    path = Path(model).expanduser()
+    if model and _exists(path):
+        return _describe_path(model, path)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
+        file = fetch_config_from_hub(model)
+        return Description(model, read_config(read_json_object(file)), f"config.json of the hub model {model}")
+    raise MissingError(f"there is no model {model[:200]!r}{_near(model)}: {_WAYS}")
+
+
+_WAYS = "give a well-known name (--models lists them), a directory with config.json, a .gguf file, or a hub id org/name"
+
+
+def _near(model: str) -> str:
+    near = difflib.get_close_matches(model.lower(), [known.name for known in WELL_KNOWN], n=3)
+    return f" (near: {', '.join(near)})" if near else ""
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _describe_path(model: str, path: Path) -> Description:
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise MissingError(f"the directory {path} has no config.json, so it says nothing about a model's shape")
+        config = read_json_object(path / "config.json")
+        return Description(model, read_config(config, str(path / "config.json")), f"{path / 'config.json'}")
+    if path.name.endswith(".json"):
+        return Description(model, read_config(read_json_object(path), str(path)), str(path))
+    shape, stored_bytes = read_gguf(path)
+    return Description(model, shape, f"the header of {path}", stored_bytes)

@@ -1,0 +1,86 @@
+"""Does it fit, and what would make it fit: more or fewer tokens, sequences, bits, GPUs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from minillm.machine.formats import FORMATS, QUANTIZATIONS
+from minillm.machine.memory import CUDA_CONTEXT_BYTES, Demand, Workload, demand, possible_gpus, weight_bytes
+from minillm.machine.shape import ModelShape
+
+COMFORTABLE_SHARE = 0.9
+"""Up to this share of the memory it fits; above, it is tight: what the allocator cannot reuse, a longer prompt or
+another process decide. 0.9 is also what vLLM takes of a GPU unless told otherwise (`gpu_memory_utilization`).
+"""
+
+MOST_GPUS = 64
+MOST_SEQUENCES = 2**20
+
+FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does not fit"
+
+
+def judge(total: int, memory: int) -> str:
+    """FITS, TIGHT or DOES_NOT_FIT: `total` bytes in `memory` bytes."""
+    if total <= COMFORTABLE_SHARE * memory:
+        return FITS
+    return TIGHT if total <= memory else DOES_NOT_FIT
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model, what it is to run, and the memory of one GPU (or of the machine) in bytes.
+
+    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`.
+    """
+
+    shape: ModelShape
+    load: Workload
+    memory: int
+    overhead: int = CUDA_CONTEXT_BYTES
+    stored_bytes: int | None = None
+
+    def demand(self, load: Workload | None = None) -> Demand:
+        """What this workload (default: the one asked about) needs."""
+        return demand(self.shape, load or self.load, overhead=self.overhead, stored_bytes=self.stored_bytes)
+
+    def fits(self, load: Workload) -> bool:
+        """Whether this workload fits with room to spare."""
+        return judge(self.demand(load).total, self.memory) == FITS
+
+
+def largest_context(question: Question) -> int:
+    """The most tokens per sequence that fit at this batch, up to the model's context; 0 where not even one does."""
+    longest = question.shape.max_position_embeddings
+    return _largest(longest, lambda context: question.fits(replace(question.load, context=context)))
+
+
+def largest_batch(question: Question) -> int:
+    """The most sequences that fit at this context; 0 where not even one does."""
+    return _largest(MOST_SEQUENCES, lambda batch: question.fits(replace(question.load, batch=batch)))
+
+
+def _largest(most: int, works: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that works; works for a number, works for every smaller one."""
+    good, bad = 0, most + 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if works(middle) else (good, middle)
+    return good
+
+
+def smaller_formats(question: Question) -> tuple[str, ...]:
+    """The quantizations that take less than the present weights and with which it fits, the largest first."""
+    present = question.stored_bytes or weight_bytes(question.shape, question.load.weights)
+    sizes = {name: weight_bytes(question.shape, FORMATS[name]) for name in QUANTIZATIONS}
+    counted = replace(question, stored_bytes=None)
+    enough = [
+        name
+        for name, size in sizes.items()
+        if size < present and counted.fits(replace(question.load, weights=FORMATS[name]))
+    ]
+    return tuple(sorted(enough, key=lambda name: -sizes[name]))
+
+
+def gpus_needed(question: Question) -> int | None:
+    """The fewest GPUs over which tensor parallelism makes it fit; None where no number up to MOST_GPUS does."""
+    numbers = (n for n in possible_gpus(question.shape) if n <= MOST_GPUS)
+    return next((n for n in numbers if question.fits(replace(question.load, gpus=n))), None)
