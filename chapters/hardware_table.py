@@ -13,9 +13,9 @@ PAGE = Path(__file__).parent / "hardware.md"
 BEGIN = "<!-- written by chapters/hardware_table.py: change minillm/machine/accelerators.toml instead -->"
 END = "<!-- end of what is written -->"
 
-DTYPES = ("float32", "tf32", "16 bits", "float8", "int8", "float4")
-COLUMNS = ("", "GiB", "GB/s", *DTYPES, "FLOP/byte", "link, GB/s", "PCIe")
-APPLE_COLUMNS = ("", "largest memory, GiB", "GB/s")
+RATES = ("", "GiB", "GB/s", "float32", "tf32", "16 bits", "float8", "int8", "float4", "FLOP / byte")
+LINKS = ("", "between GPUs", "GB/s", "PCIe, 16 lanes of generation")
+MACS = ("", "largest memory, GiB", "GB/s")
 
 
 def tables() -> str:
@@ -24,10 +24,12 @@ def tables() -> str:
     macs = [each for each in ACCELERATORS if not each.dense_flops]
     return "\n\n".join(
         (
-            "## GPUs",
-            _table(COLUMNS, map(_card, cards)),
+            "## GPUs: memory and arithmetic",
+            _table(RATES, map(_rates, cards)),
+            "## GPUs: links",
+            _table(LINKS, map(_links, cards)),
             "## Macs",
-            _table(APPLE_COLUMNS, ((mac.name, _gib(mac), _gb_per_s(mac)) for mac in macs)),
+            _table(MACS, ((_name(mac), _gib(mac), _gb_per_s(mac)) for mac in macs)),
             "## Sources and remarks",
             "\n".join(map(_remark, ACCELERATORS)),
         )
@@ -41,17 +43,23 @@ def up_to_date(page: str) -> str:
     return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
 
 
-def _card(card: Accelerator) -> tuple[str, ...]:
+def _rates(card: Accelerator) -> tuple[str, ...]:
     def tera(dtype: str) -> str:
-        return f"{card.dense_flops[dtype] / 1e12:,g}" if dtype in card.dense_flops else ""
+        return f"{card.dense_flops[dtype] / 1e12:,.4g}" if dtype in card.dense_flops else ""
 
-    sixteen = tera("bfloat16") or f"{tera('float16')} ᶠ"
+    sixteen = tera("bfloat16") or f"{tera('float16')}&nbsp;ᶠ"
     per_byte = card.flops("float16") / card.bandwidth_bytes_per_s
-    link = f"{card.link.name}, {card.link.bytes_per_s / 1e9:,g}" if card.link else ""
-    pcie = card.pcie.removeprefix("PCIe ") if card.pcie else ""
-    wide, narrow = ("float32", "tf32"), ("float8", "int8", "float4")
-    figures = (*map(tera, wide), sixteen, *map(tera, narrow), f"{per_byte:.0f}")
-    return (card.name, _gib(card), _gb_per_s(card), *figures, link, pcie)
+    wider, narrower = map(tera, ("float32", "tf32")), map(tera, ("float8", "int8", "float4"))
+    return (_name(card), _gib(card), _gb_per_s(card), *wider, sixteen, *narrower, f"{per_byte:.0f}")
+
+
+def _links(card: Accelerator) -> tuple[str, ...]:
+    link = (card.link.name, f"{card.link.bytes_per_s / 1e9:,g}") if card.link else ("", "")
+    return (_name(card), *link, card.pcie.removeprefix("PCIe ").removesuffix(" x16") if card.pcie else "")
+
+
+def _name(each: Accelerator) -> str:
+    return each.name.replace(" ", "&nbsp;")
 
 
 def _gib(each: Accelerator) -> str:
@@ -63,9 +71,15 @@ def _gb_per_s(each: Accelerator) -> str:
 
 
 def _remark(each: Accelerator) -> str:
-    source = " ".join(f"<{word}>" if word.startswith("https://") else word for word in each.source.split(" "))
-    source = source.replace(";>", ">;")
-    return f"- **{each.name}.** {each.note + ' ' if each.note else ''}{source}"
+    return (
+        f"- **{each.name}.** {each.note + ' ' if each.note else ''}{'; '.join(map(_linked, each.source.split('; ')))}."
+    )
+
+
+def _linked(source: str) -> str:
+    """A document's title as a link to its address, where it has one."""
+    title, _, address = source.partition(", https://")
+    return f"[{title}](https://{address})" if address else title
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

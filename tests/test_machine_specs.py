@@ -306,4 +306,9 @@ def test_the_appendix_has_the_figures_of_the_table(monkeypatch):
     script = importlib.import_module("hardware_table")
     page = (ROOT / "chapters" / "hardware.md").read_bytes().decode("utf-8")
     assert page == script.up_to_date(page), "run `python chapters/hardware_table.py`"
-    assert all(f"| {each.name} |" in page and f"**{each.name}.**" in page for each in ACCELERATORS)
+    for each in ACCELERATORS:
+        cells = (
+            "| " + each.name.replace(" ", "&nbsp;") + f" | {each.memory_bytes / 2**30:.1f}".removesuffix(".0") + " |"
+        )
+        assert cells in page
+        assert f"**{each.name}.** " in page
