@@ -148,6 +148,8 @@ def _answer(session: ChatSession, text: str, params: "SamplingParams", stats: bo
         write(generation.unshown_text())
     write("\n")
     session.commit(generation)
+    if stats:
+        generation.measure_bandwidth()
     print_tables(generation, stats=stats)
     cached = generation.cached_tokens
     say(f"{summary(generation)}; {cached} tokens were in the cache")

@@ -147,6 +147,8 @@ def _report(generation: "Generation", args: argparse.Namespace) -> None:
         if args.logprobs is None:  # the page's own wish, if any, is not the user's
             completion = dataclasses.replace(completion, logprobs=None)
         print(json.dumps(dataclasses.asdict(completion), ensure_ascii=True))
+    if args.stats or args.trace or args.trace_html is not None:
+        generation.measure_bandwidth()
     print_tables(generation, trace=args.trace, stats=args.stats)
     say(summary(generation))
     if args.trace_html is not None:

@@ -1,5 +1,6 @@
 """One request on its way through the engine: prefill, decode, detokenize, with the time of each written down."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -8,8 +9,9 @@ from minillm.detokenizer import Piece, detokenize
 from minillm.device import clock
 from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
-from minillm.metrics import Metrics, time_per_output_token
-from minillm.model import Llama
+from minillm.machine.limits import measure_limits
+from minillm.metrics import Metrics, decode_ceiling, time_per_output_token, tokens_held
+from minillm.model import Llama, weight_bytes_per_pass
 from minillm.prefill import prefill
 from minillm.sampler import SamplingParams
 from minillm.tokenizer import Tokenizer
@@ -44,7 +46,8 @@ class Generation:
 
     `cache` may already hold the first tokens of `prompt_ids` (a conversation's earlier turns); at least the last
     prompt token is computed, because its row gives the first logits. `started` and `tokenize_s` are seconds, on
-    the clock of `device.clock`, at which the request came in and which its tokenizing took.
+    the clock of `device.clock`, at which the request came in and which its tokenizing took. `bandwidth_bytes_per_s` is
+    what this machine's memory delivers, where that is known: the metrics then say how near the request came to it.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Generation:
         *,
         started: float | None = None,
         tokenize_s: float = 0.0,
+        bandwidth_bytes_per_s: float | None = None,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
@@ -66,10 +70,12 @@ class Generation:
         self.cached_tokens = cache.length
         self.started = clock(model.device) if started is None else started
         self.tokenize_s = tokenize_s
+        self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.prefill_s = 0.0
         self.detokenize_s = 0.0
-        self.steps: list[Step] = []
-        self.token_times_s: list[float] = []  # since `started`, one per step, without the time of whoever reads
+        # A step and its time, since `started` and without the time of whoever reads: one pair, so that an interrupt
+        # cannot come between the two.
+        self.timed_steps: list[tuple[Step, float]] = []
         self.pieces: list[Piece] = []
         self._away_s = 0.0  # spent by whoever asked, between the engine's own work
         self._ready = clock(model.device)
@@ -83,10 +89,10 @@ class Generation:
         self._away_s = clock(self.model.device) - self._ready
         pieces = detokenize(self._run_model(), self.tokenizer, self.params.stop)
         while True:
-            before, steps_before = clock(self.model.device), len(self.steps)
+            before, steps_before = clock(self.model.device), len(self.timed_steps)
             piece = next(pieces, None)
             spent = clock(self.model.device) - before
-            in_model = sum(step.forward_s + step.sample_s for step in self.steps[steps_before:])
+            in_model = sum(step.forward_s + step.sample_s for step, _ in self.timed_steps[steps_before:])
             if steps_before == 0:
                 in_model += self.prefill_s
             self.detokenize_s += max(0.0, spent - in_model)
@@ -104,9 +110,18 @@ class Generation:
         self.prefill_s = clock(self.model.device) - before
         params = replace(self.params, stop=())  # stop strings are watched for in the text, one level up
         for step in decode(self.model, logits, self.cache, params, prompt_ids=self.prompt_ids):
-            self.steps.append(step)
-            self.token_times_s.append(clock(self.model.device) - self.started - self._away_s)
+            self.timed_steps.append((step, clock(self.model.device) - self.started - self._away_s))
             yield step
+
+    @property
+    def steps(self) -> list[Step]:
+        """The decode loop's steps so far, one per generated token."""
+        return [step for step, _ in self.timed_steps]
+
+    @property
+    def token_times_s(self) -> list[float]:
+        """When each token was there: seconds since the request came in, without the time of whoever reads."""
+        return [at_s for _, at_s in self.timed_steps]
 
     @property
     def text(self) -> str:
@@ -150,10 +165,28 @@ class Generation:
             return None
         return tuple(TokenLogprob(step.token_id, step.logprob, step.top_logprobs or ()) for step in self.steps)
 
+    def measure_bandwidth(self) -> None:
+        """Read memory for a moment, so that the metrics say what it allows. Where there is no room, they go without."""
+        with contextlib.suppress(RuntimeError, MemoryError):  # torch's out-of-memory error is a RuntimeError
+            self.bandwidth_bytes_per_s = measure_limits(self.model.device, dtypes=()).bandwidth_bytes_per_s
+
+    def decode_bytes_per_pass(self) -> tuple[float, float]:
+        """What a decode pass of this request reads, in bytes: the weights; and, as a mean, keys and values so far."""
+        kv_bytes = 0.0
+        if isinstance(self.cache, KVCache):
+            prompt, tokens = len(self.prompt_ids), len(self.token_times_s)
+            # The pass for the second token reads the prompt and the first; each further one reads one token more.
+            first, last = tokens_held(prompt, 2), tokens_held(prompt, max(2, tokens))
+            kv_bytes = (first + last) / 2 * self.cache.bytes_per_token
+        return float(weight_bytes_per_pass(self.model)), kv_bytes
+
     def metrics(self) -> Metrics:
         """Times and rates so far."""
         times, computed = self.token_times_s, len(self.prompt_ids) - self.cached_tokens
         tpot_s = time_per_output_token(times)
+        ceiling = None
+        if tpot_s and self.bandwidth_bytes_per_s:
+            ceiling = decode_ceiling(self.bandwidth_bytes_per_s, *self.decode_bytes_per_pass())
         return Metrics(
             prompt_tokens=len(self.prompt_ids),
             cached_tokens=self.cached_tokens,
@@ -164,4 +197,6 @@ class Generation:
             decode_tokens_per_s=1.0 / tpot_s if tpot_s else None,
             kv_bytes=self.cache.used_bytes if isinstance(self.cache, KVCache) else 0,
             total_s=times[-1] if times else 0.0,
+            bandwidth_ceiling_tokens_per_s=ceiling,
+            mbu=1.0 / tpot_s / ceiling if tpot_s and ceiling else None,
         )

@@ -11,6 +11,7 @@ from minillm.errors import InputError
 from minillm.generation import Completion, Generation
 from minillm.kv_cache import KVCache, NoCache
 from minillm.loading import DEFAULT_MODEL, load
+from minillm.machine.limits import known_limits
 from minillm.sampler import SamplingParams
 
 Messages = Sequence[Mapping[str, Any]]
@@ -23,7 +24,8 @@ class LLM:
     ("org/name"). device: "auto", "cpu", "cuda", "cuda:N". dtype: "auto", "float32", "bfloat16", "float16".
 
     `generate` and `stream` continue text as it stands; `chat` renders messages with the model's chat template.
-    `tokenizer`, `model` and `config` are the parts, for those who compose by hand.
+    `tokenizer`, `model` and `config` are the parts, for those who compose by hand. `limits` is what was measured of
+    this machine (by `minillm limits`), None before it was; with it, metrics have a ceiling and an MBU.
 
     Raises MissingError (a FileNotFoundError) or InputError (a ValueError) with one sentence for what cannot be used.
     """
@@ -40,6 +42,7 @@ class LLM:
         picked = pick_device(device)
         self.model, self.tokenizer = load(model, device=picked, dtype=pick_dtype(dtype, picked))
         self.config = self.model.config
+        self.limits = known_limits(self.model.device)
 
     @overload
     def generate(self, prompt: str, params: SamplingParams | None = ...) -> Completion: ...
@@ -106,6 +109,7 @@ class LLM:
             NoCache(self.config, self.model.device) if cache is None else cache,
             started=started,
             tokenize_s=tokenize_s,
+            bandwidth_bytes_per_s=self.limits.bandwidth_bytes_per_s if self.limits else None,
         )
 
     def new_cache(self, max_seq_len: int) -> KVCache:

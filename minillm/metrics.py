@@ -20,6 +20,10 @@ class Metrics:
     decode_tokens_per_s: float | None
     kv_bytes: int  # keys and values held at the end
     total_s: float
+    # What memory allows at most, for the bytes that this request's decode passes had to read; and the share of that
+    # which was reached (model bandwidth utilization). None where the machine was not measured or nothing was decoded.
+    bandwidth_ceiling_tokens_per_s: float | None = None
+    mbu: float | None = None
 
 
 def time_per_output_token(token_times_s: Sequence[float]) -> float | None:

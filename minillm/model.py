@@ -205,3 +205,9 @@ def _row_slots(linear: Linear, *names: str, sizes: Sequence[int] | None = None) 
     for kind, tensor in linear.named_parameters():  # "weight", and "bias" if there is one
         slots |= {f"{name}.{kind}": rows for name, rows in zip(names, tensor.split(sizes), strict=True)}
     return slots
+
+
+def weight_bytes_per_pass(model: Llama) -> int:
+    """Bytes of weights that one forward pass reads: all, except an embedding table of which it only looks rows up."""
+    lookup_only = 0 if model.config.tie_word_embeddings else model.embed_tokens.weight.nbytes
+    return model.nbytes - lookup_only

@@ -10,7 +10,7 @@ from rich.text import Text
 from minillm.generation import Generation
 from minillm.kv_cache import KVCache
 from minillm.metrics import tokens_held
-from minillm.model import Llama
+from minillm.model import weight_bytes_per_pass
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,6 @@ class JourneyStep:
     came_out: str
     seconds: float
     moved: str
-
-
-def weight_bytes_per_pass(model: Llama) -> int:
-    """Bytes of weights that one forward pass reads: all, except an embedding table of which it only looks rows up."""
-    lookup_only = 0 if model.config.tie_word_embeddings else model.embed_tokens.weight.nbytes
-    return model.nbytes - lookup_only
 
 
 def journey(generation: Generation) -> list[JourneyStep]:
@@ -102,7 +96,7 @@ def _decode_row(generation: Generation, weights: str, per_token: int) -> Journey
 
 
 def print_trace(generation: Generation, console: Console) -> None:
-    """The journey's table, then one line per generated token."""
+    """The journey's table, what memory allows, then one line per generated token."""
     table = Table(title="The journey of this request", title_justify="left", box=None, pad_edge=False)
     for heading in ("step", "in", "out"):
         table.add_column(heading, overflow="fold")
@@ -113,6 +107,8 @@ def print_trace(generation: Generation, console: Console) -> None:
         table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
     console.print()
+    console.print(Text(ceiling_sentence(generation)))
+    console.print()
     console.print(_token_table(generation))
 
 
@@ -121,8 +117,7 @@ def _token_table(generation: Generation) -> Table:
     table = Table(title="Its tokens", title_justify="left", box=None, pad_edge=False)
     for heading in ("#", "id", "token", "probability", "forward pass", "at"):
         table.add_column(heading, justify="left" if heading == "token" else "right", no_wrap=heading != "token")
-    # A request that was stopped may have made a token whose time was not noted any more.
-    for number, (step, at_s) in enumerate(zip(generation.steps, generation.token_times_s, strict=False), start=1):
+    for number, (step, at_s) in enumerate(zip(generation.steps, generation.token_times_s, strict=True), start=1):
         text = repr(generation.tokenizer.decode([step.token_id], skip_special_tokens=False))
         forward = human_seconds(step.forward_s) if number > 1 else "(prefill)"
         end = f"  <- {step.finish_reason}" if step.finish_reason else ""
@@ -162,8 +157,40 @@ def print_stats(generation: Generation, console: Console) -> None:
             else "none: every token was computed again",
         ),
     ]
+    if m.mbu is not None and m.bandwidth_ceiling_tokens_per_s is not None:
+        bandwidth, read = generation.bandwidth_bytes_per_s or 0.0, sum(generation.decode_bytes_per_pass())
+        why = f"{human_bytes(round(bandwidth))}/s over {human_bytes(round(read))} per token"
+        lines += [
+            ("ceiling", f"{m.bandwidth_ceiling_tokens_per_s:,.1f} tokens/s  ({why})"),
+            ("MBU", f"{_percent(m.mbu)}  (model bandwidth utilization: decode / ceiling)"),
+        ]
     for name, value in lines:
         console.print(Text(f"{name:<11}{value}"))
+
+
+def ceiling_sentence(generation: Generation) -> str:
+    """What this machine's memory allows the request in decode, and how near it came."""
+    metrics, bandwidth = generation.metrics(), generation.bandwidth_bytes_per_s
+    reached, most, share = metrics.decode_tokens_per_s, metrics.bandwidth_ceiling_tokens_per_s, metrics.mbu
+    if bandwidth is None:
+        return "There is no ceiling here: this machine's memory bandwidth could not be measured."
+    if reached is None or most is None or share is None:
+        return (
+            f"This machine reads {human_bytes(round(bandwidth))} per second. What that allows in decode can only be"
+            " compared with an answer of at least two tokens."
+        )
+    sentence = (
+        f"This machine reads {human_bytes(round(bandwidth))} per second, and one token's pass has to read"
+        f" {human_bytes(round(sum(generation.decode_bytes_per_pass())))}: no program can decode faster than {most:,.1f}"
+        f" tokens per second here. This run decoded {reached:,.1f}, which is {_percent(share)} of that."
+    )
+    if share > 1:
+        sentence += (
+            " More than all? Weights this small stay in the processor's own caches and need not be read from memory."
+        )
+    elif not isinstance(generation.cache, KVCache):
+        sentence += " Without a cache most of the time goes into computing earlier tokens again, not into reading."
+    return sentence
 
 
 def human_seconds(seconds: float) -> str:
@@ -179,6 +206,10 @@ def human_bytes(count: int) -> str:
         if count >= 0.9995 * unit:  # what would be rounded to a thousand of the smaller unit
             return f"{count / unit:.3g} {name}"
     return f"{count} B"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
 
 
 def _probability(logprob: float) -> str:

@@ -12,15 +12,12 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from minillm.device import dtype_name
 from minillm.generation import Generation
 from minillm.kv_cache import KVCache
-from minillm.machine.measure import read_bandwidth
-from minillm.metrics import decode_ceiling
+from minillm.model import weight_bytes_per_pass
 from minillm.sampling_params import SamplingParams
-from minillm.trace import human_bytes, weight_bytes_per_pass
+from minillm.trace import ceiling_sentence
 from minillm.trace_page import render, write_page
 
 ALTERNATIVES = 4
@@ -121,18 +118,15 @@ def with_alternatives(params: SamplingParams) -> SamplingParams:
 
 
 def write_trace(path: Path, generation: Generation, model_name: str) -> None:
-    """Write the page that replays `generation` to `path`; this measures the machine's memory, which takes a moment."""
+    """Write the page that replays `generation` to `path`."""
     # A page is passed on: it shows the model's name, and not the directories of its maker.
     name = Path(model_name).name if Path(model_name).exists() else model_name
-    trace = trace_of(generation, name, measured_bandwidth(generation.model.device))
+    trace = trace_of(generation, name)
     write_page(path, render(dataclasses.asdict(trace)))
 
 
-def trace_of(generation: Generation, model_name: str, bandwidth_bytes_per_s: float | None) -> Trace:
-    """The trace of a request that has run, to its end or until it was stopped.
-
-    bandwidth_bytes_per_s: what `measured_bandwidth` found, None where it found nothing.
-    """
+def trace_of(generation: Generation, model_name: str) -> Trace:
+    """The trace of a request that has run, to its end or until it was stopped."""
     model, cache, ids = generation.model, generation.cache, generation.prompt_ids
     room = None
     if isinstance(cache, KVCache):
@@ -155,7 +149,7 @@ def trace_of(generation: Generation, model_name: str, bandwidth_bytes_per_s: flo
         tokens=_generated(generation),
         ended=_how_it_ended(generation),
         cache=room,
-        ceiling=_ceiling(generation, passes, bandwidth_bytes_per_s),
+        ceiling=_ceiling(generation),
     )
 
 
@@ -164,12 +158,12 @@ def _passes(generation: Generation, weights: int, room: CacheRoom | None) -> tup
     if not generation.prefill_s:
         return ()
     per_token = room.bytes_per_token if room else 0
-    times, prompt = _token_times(generation), len(generation.prompt_ids)
+    times, steps, prompt = generation.token_times_s, generation.steps, len(generation.prompt_ids)
     computed = prompt - generation.cached_tokens
     passes = []
     for number, at_s in enumerate(times or [generation.tokenize_s + generation.prefill_s]):
-        sample_s = generation.steps[number].sample_s if times else 0.0
-        forward_s = generation.steps[number].forward_s if number else generation.prefill_s
+        sample_s = steps[number].sample_s if times else 0.0
+        forward_s = steps[number].forward_s if number else generation.prefill_s
         context = prompt + number
         read = generation.cached_tokens if number == 0 else context
         tokens = computed if number == 0 else 1 if room else context
@@ -187,15 +181,6 @@ def _passes(generation: Generation, weights: int, room: CacheRoom | None) -> tup
     return tuple(passes)
 
 
-def _token_times(generation: Generation) -> list[float]:
-    """When each token was there. An interrupt may have come between a token and the note of its time."""
-    times = list(generation.token_times_s)
-    for step in generation.steps[len(times) :]:
-        before = times[-1] if times else generation.tokenize_s + generation.prefill_s
-        times.append(before + step.forward_s + step.sample_s)
-    return times
-
-
 def _generated(generation: Generation) -> tuple[GeneratedToken, ...]:
     texts = _shown_texts(generation)
     return tuple(
@@ -208,7 +193,7 @@ def _generated(generation: Generation) -> tuple[GeneratedToken, ...]:
                 (_token(generation, token_id), _probability(logprob)) for token_id, logprob in step.top_logprobs or ()
             ),
         )
-        for step, at_s, shown in zip(generation.steps, _token_times(generation), texts, strict=True)
+        for step, at_s, shown in zip(generation.steps, generation.token_times_s, texts, strict=True)
     )
 
 
@@ -248,45 +233,16 @@ def _how_it_ended(generation: Generation) -> str:
     return "Stop string: the text contained one, and ends before it."
 
 
-def measured_bandwidth(device: torch.device) -> float | None:
-    """Bytes per second that this machine reads from memory; None where there is no room to measure it."""
-    try:
-        return read_bandwidth(device)
-    except (RuntimeError, MemoryError):  # torch's out-of-memory error is a RuntimeError
-        return None
-
-
-def _ceiling(generation: Generation, passes: tuple[ForwardPass, ...], bandwidth: float | None) -> Ceiling:
+def _ceiling(generation: Generation) -> Ceiling:
     """The ceiling for the mean decode pass of this request, and the share of it that was reached."""
-    reached = generation.metrics().decode_tokens_per_s
-    if bandwidth is None:
-        return Ceiling("There is no ceiling here: this machine's memory bandwidth could not be measured.")
-    if reached is None or len(passes) < 2:
-        return Ceiling(
-            f"This machine reads {human_bytes(round(bandwidth))} per second. What that allows in decode can only be"
-            " compared with an answer of at least two tokens.",
-            bandwidth_bytes_per_s=bandwidth,
-        )
-    weights = passes[0].weight_bytes
-    keys_and_values = sum(one.kv_read_bytes for one in passes[1:]) / (len(passes) - 1)
-    most = decode_ceiling(bandwidth, float(weights), keys_and_values)
-    share = reached / most
-    sentence = (
-        f"This machine reads {human_bytes(round(bandwidth))} per second, and one token's pass has to read"
-        f" {human_bytes(round(weights + keys_and_values))}: no program can decode faster than {most:,.1f} tokens per"
-        f" second here. This run decoded {reached:,.1f}, which is {_percent(share)} of that."
+    metrics = generation.metrics()
+    return Ceiling(
+        ceiling_sentence(generation),
+        generation.bandwidth_bytes_per_s,
+        None if metrics.mbu is None else sum(generation.decode_bytes_per_pass()),
+        metrics.bandwidth_ceiling_tokens_per_s,
+        metrics.mbu,
     )
-    if share > 1:
-        sentence += (
-            " More than all? Weights this small stay in the processor's own caches and need not be read from memory."
-        )
-    elif not isinstance(generation.cache, KVCache):
-        sentence += " Without a cache most of the time goes into computing earlier tokens again, not into reading."
-    return Ceiling(sentence, bandwidth, weights + keys_and_values, most, share)
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
 
 
 def _rounded(seconds: float) -> float:

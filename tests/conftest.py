@@ -11,6 +11,15 @@ from minillm.exercises.manifest import find, select
 
 wait_politely()
 
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_cache_directory_of_its_own(tmp_path_factory):
+    """What is measured of this machine, while tests run on it, is not remembered for its user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINILLM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 EXERCISE_TESTS = Path(__file__).resolve().parent / "test_exercises.py"
 
 

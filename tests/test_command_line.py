@@ -107,7 +107,18 @@ def test_trace_and_stats_go_to_stderr_as_plain_text(tiny_dir):
     done = run(args, tiny_dir)
     err = done.stderr.decode()
     assert done.returncode == 0
-    for word in ("tokenize", "prefill", "sample", "decode x 3", "detokenize", "TTFT", "TPOT", "KV cache"):
+    for word in (
+        "tokenize",
+        "prefill",
+        "sample",
+        "decode x 3",
+        "detokenize",
+        "TTFT",
+        "TPOT",
+        "KV cache",
+        "MBU",
+        "no program can decode faster",
+    ):
         assert word in err
     assert "\x1b" not in err, "no escape sequences outside a terminal"
     assert b"prefill" not in done.stdout

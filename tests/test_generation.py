@@ -6,6 +6,8 @@ import pytest
 from tiny import save_tiny_model
 
 from minillm import LLM, SamplingParams
+from minillm.machine.limits import known_limits, measure_limits
+from minillm.model import weight_bytes_per_pass
 from minillm.tokenizer import Tokenizer
 from minillm.trace import journey
 
@@ -91,3 +93,50 @@ def test_a_request_stopped_in_its_prefill_claims_nothing(tiny, monkeypatch):
     assert running.metrics().ttft_s is None
     assert [row.came_out for row in journey(running)][1:] == ["stopped before its end"]
     assert "read" not in journey(running)[1].moved
+
+
+def test_the_ceiling_is_what_memory_allows_for_the_bytes_of_a_mean_pass(tiny, timed):
+    """4 tokens: 3 passes, which read the weights and, of keys and values, one token more each time."""
+    running = tiny.start("the cat sat", SamplingParams(max_tokens=4, ignore_eos=True))
+    running.bandwidth_bytes_per_s = 1e6
+    m = running.run().metrics
+    per_token = running.cache.bytes_per_token
+    mean_kv = sum((m.prompt_tokens + n) * per_token for n in (1, 2, 3)) / 3
+    assert running.decode_bytes_per_pass() == (weight_bytes_per_pass(tiny.model), mean_kv)
+    assert m.bandwidth_ceiling_tokens_per_s == 1e6 / (weight_bytes_per_pass(tiny.model) + mean_kv)
+    assert m.mbu == pytest.approx(m.decode_tokens_per_s / m.bandwidth_ceiling_tokens_per_s)
+
+
+def test_without_a_cache_no_keys_and_values_are_read(tiny):
+    running = tiny.start("the cat sat", SamplingParams(max_tokens=3), use_cache=False)
+    running.run()
+    assert running.decode_bytes_per_pass() == (weight_bytes_per_pass(tiny.model), 0.0)
+
+
+@pytest.mark.parametrize(("bandwidth", "max_tokens"), [(None, 4), (1e6, 1)])
+def test_there_is_no_ceiling_without_a_bandwidth_or_without_a_pass(tiny, bandwidth, max_tokens):
+    running = tiny.start("the cat sat", SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+    running.bandwidth_bytes_per_s = bandwidth
+    m = running.run().metrics
+    assert (m.bandwidth_ceiling_tokens_per_s, m.mbu) == (None, None)
+
+
+def test_a_request_has_the_ceiling_of_a_machine_that_was_measured_before(tiny, monkeypatch, tmp_path):
+    monkeypatch.setattr(tiny, "limits", None)
+    monkeypatch.setattr("minillm.machine.limits.read_bandwidth", lambda device: 30e9)
+    assert tiny.start("the cat").bandwidth_bytes_per_s is None
+    monkeypatch.setenv("MINILLM_CACHE", str(tmp_path))
+    measure_limits("cpu", [])
+    monkeypatch.setattr(tiny, "limits", known_limits())
+    assert tiny.start("the cat").bandwidth_bytes_per_s == 30e9
+
+
+def test_measuring_needs_room_and_does_without_where_there_is_none(tiny, monkeypatch):
+    def fail(device):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("minillm.machine.limits.read_bandwidth", fail)
+    running = tiny.start("the cat")
+    running.bandwidth_bytes_per_s = None
+    running.measure_bandwidth()
+    assert running.bandwidth_bytes_per_s is None

@@ -38,3 +38,17 @@ def test_every_byte_is_read(monkeypatch):
     monkeypatch.setattr(measure, "_best_seconds", once)
     measure.read_bandwidth(num_bytes=4 * 640)
     assert float(results[0].sum()) == 640
+
+
+def test_the_matrix_grows_until_a_product_takes_a_while_and_the_best_rate_counts(monkeypatch):
+    """256: 34 MFLOP at 10 GFLOP/s; 512: at 40; 1024 takes longer than long enough, at 30: the best was 40."""
+    rates = {256: 10e9, 512: 40e9, 1024: 30e9}
+    monkeypatch.setattr(measure, "matmul_flops", lambda device, dtype, size, repeats: rates[size])
+    assert measure.peak_matmul_flops() == 40e9
+
+
+def test_the_matrix_stops_growing_on_a_machine_that_is_fast_for_all_of_them(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(measure, "matmul_flops", lambda device, dtype, size, repeats: sizes.append(size) or 1e18)
+    assert measure.peak_matmul_flops() == 1e18
+    assert sizes == [256, 512, 1024, 2048, 4096, 8192]

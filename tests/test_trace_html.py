@@ -18,8 +18,9 @@ from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
 from minillm.errors import InputError
 from minillm.metrics import decode_ceiling, tokens_held
-from minillm.trace import human_bytes, human_seconds, weight_bytes_per_pass
-from minillm.trace_html import MOST_PROMPT_TOKENS, measured_bandwidth, trace_of, with_alternatives, write_trace
+from minillm.model import weight_bytes_per_pass
+from minillm.trace import human_bytes, human_seconds
+from minillm.trace_html import MOST_PROMPT_TOKENS, trace_of, with_alternatives, write_trace
 from minillm.trace_page import check_destination, render, write_page
 
 BANDWIDTH = 2e9
@@ -55,7 +56,8 @@ def embedded(html):
 
 def trace(generation, bandwidth=BANDWIDTH):
     """The trace of a request as the page gets it, through JSON."""
-    return embedded(render(dataclasses.asdict(trace_of(generation, "tiny", bandwidth))))
+    generation.bandwidth_bytes_per_s = bandwidth
+    return embedded(render(dataclasses.asdict(trace_of(generation, "tiny"))))
 
 
 # --- The data ---------------------------------------------------------------------------------------------
@@ -176,14 +178,6 @@ def test_a_request_that_was_interrupted_before_its_first_token_has_a_page_too(ti
     assert len(result["passes"]) == (1 if generation.prefill_s else 0)
 
 
-def test_an_interrupt_between_a_token_and_the_note_of_its_time_loses_neither(tiny):
-    generation = run(tiny, stop_after=5)
-    generation.token_times_s.pop()
-    result = trace(generation)
-    assert len(result["tokens"]) == 5
-    assert result["tokens"][4]["at_s"] >= result["tokens"][3]["at_s"]
-
-
 @pytest.mark.parametrize(
     ("params", "words"),
     [({}, "12 tokens were asked for"), ({"max_tokens": 9000}, "context is full"), ({"stop": "{}"}, "Stop string")],
@@ -217,9 +211,11 @@ def test_where_bandwidth_cannot_be_measured_a_sentence_says_so(tiny, monkeypatch
     def fail(device):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("minillm.trace_html.read_bandwidth", fail)
-    bandwidth = measured_bandwidth(tiny.model.device)
-    ceiling = trace(run(tiny), bandwidth)["ceiling"]
+    monkeypatch.setattr("minillm.machine.limits.read_bandwidth", fail)
+    generation = run(tiny)
+    generation.bandwidth_bytes_per_s = None
+    generation.measure_bandwidth()
+    ceiling = trace(generation, generation.bandwidth_bytes_per_s)["ceiling"]
     assert "could not be measured" in ceiling["sentence"]
     assert ceiling["share"] is None
 
@@ -238,7 +234,7 @@ def test_a_very_long_prompt_is_shown_by_its_ends(tiny):
 
 
 def test_text_cannot_end_the_script_that_carries_it(tiny):
-    html = render(dataclasses.asdict(trace_of(run(tiny, HOSTILE), HOSTILE, BANDWIDTH)))
+    html = render(dataclasses.asdict(trace_of(run(tiny, HOSTILE), HOSTILE)))
     assert embedded(html)["model"] == HOSTILE
     assert html.count("</script>") == 2, "one for the data, one for the scripts"
     texts = [token["text"] for token in embedded(html)["prompt"]]
@@ -582,11 +578,11 @@ def test_slots_that_were_filled_before_are_marked(tiny, show):
 
 def test_long_answers_stay_usable(tiny, show):
     generation = run(tiny, params={"max_tokens": 2000}, stop_after=12)
-    while len(generation.steps) < 2000:  # the page does not care whether each was really computed
-        step = generation.steps[-12]
-        generation.steps.append(step)
+    timed = generation.timed_steps
+    while len(timed) < 2000:  # the page does not care whether each was really computed
+        step, at_s = timed[-12][0], timed[-1][1]
+        timed.append((step, at_s + step.forward_s + step.sample_s))
         generation.pieces.append(generation.pieces[-12])
-        generation.token_times_s.append(generation.token_times_s[-1] + step.forward_s + step.sample_s)
     generation.pieces[-1] = dataclasses.replace(generation.pieces[-1], finish_reason="length")
     page = show(generation)
     assert page.js("document.querySelectorAll('#slots .slot').length") < 1000, "a square stands for several tokens"

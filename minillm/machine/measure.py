@@ -13,7 +13,8 @@ from minillm.device import clock
 READ_BYTES = 512 * 2**20
 """Large against any cache of a processor: a second read of the same bytes finds none of them there."""
 
-MATMUL_SIZE = 2048
+LONG_ENOUGH_S = 0.05
+"""A product that takes this long is not made larger: what is set up once per product no longer shows."""
 
 
 def read_bandwidth(device: torch.device | str = "cpu", *, num_bytes: int = READ_BYTES, repeats: int = 5) -> float:
@@ -33,16 +34,32 @@ def matmul_flops(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     *,
-    size: int = MATMUL_SIZE,
+    size: int = 2048,
     repeats: int = 5,
 ) -> float:
     """Floating-point operations per second in a product of two size x size matrices: the best of `repeats`.
 
-    Each of size² results takes `size` multiplications and as many additions: 2 size³ in all.
+    Each of size² results takes `size` multiplications and as many additions: 2 size³ in all. The numbers are random:
+    a GPU that multiplies ones needs less power for it, and clocks higher than it does for a model.
     """
     device = torch.device(device)
-    a = torch.ones(size, size, device=device, dtype=dtype)
+    a = torch.randn(size, size, device=device).to(dtype)  # [N, N]
     return 2 * size**3 / _best_seconds(lambda: a @ a, device, repeats)
+
+
+def peak_matmul_flops(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> float:
+    """The same, for the size of matrix that suits the machine: doubled from 256 until a product takes a while.
+
+    A processor without instructions for `dtype` may take seconds for what a GPU does in a millisecond.
+    """
+    best, size = 0.0, 256
+    while size <= 8192:
+        flops = matmul_flops(device, dtype, size=size, repeats=3)
+        best = max(best, flops)
+        if 2 * size**3 / flops > LONG_ENOUGH_S:
+            break
+        size *= 2
+    return best
 
 
 def _best_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
