@@ -24,6 +24,7 @@ VERBS = {
     "fetch": "get a model's weights",
     "fit": "how much memory a model needs, and whether a GPU has it",
     "bench": "measure tokens per second, alone or beside transformers",
+    "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",
     "book": "build the book into HTML pages",
