@@ -23,6 +23,7 @@ VERBS = {
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
     "fit": "how much memory a model needs, and whether a GPU has it",
+    "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure tokens per second, alone or beside transformers",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",
