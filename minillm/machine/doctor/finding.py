@@ -65,20 +65,20 @@ def diagnose(facts: Facts, checks: Iterable[Check]) -> list[Finding]:
     """Put the checks to the facts in their order. The first failure is the one to mend: what needs it waits."""
     findings: list[Finding] = []
     blocked: dict[str, str] = {}  # check -> the failed check that it waits for, or itself
-    absent: dict[str, Finding] = {}
+    absent: dict[str, str] = {}  # likewise, for what this machine does not have
     for check in checks:
         failed = next((blocked[need] for need in (*check.needs, *check.after) if need in blocked), None)
         missing = next((absent[need] for need in check.needs if need in absent), None)
         if failed is not None:
             finding = not_checked(f"depends on: {failed}")
         elif missing is not None:
-            finding = not_here(missing.what)
+            finding = not_here(f"depends on: {missing}")
         else:
             finding = check.ask(facts)
         if finding.status == "fail" or failed is not None:
             blocked[check.name] = failed or check.name
         elif finding.status == "not here":
-            absent[check.name] = finding
+            absent[check.name] = missing or check.name
         findings.append(replace(finding, name=check.name, group=check.group))
     return findings
 

@@ -166,7 +166,7 @@ def power_and_clocks(facts: Facts) -> Finding:
             )
         if gpu.clock_set_mhz and gpu.clock_default_mhz and gpu.clock_set_mhz < gpu.clock_default_mhz:
             return warn(
-                f"GPU {gpu.index} is set to {gpu.clock_set_mhz:.0f} MHz, its default is {gpu.clock_default_mhz:.0f} MHz",
+                f"GPU {gpu.index} is set to {gpu.clock_set_mhz:.0f} MHz; default: {gpu.clock_default_mhz:.0f} MHz",
                 f"sudo nvidia-smi -i {gpu.index} -rac",
             )
     limits = [gpu.power_limit_w for gpu in _gpus(facts) if gpu.power_limit_w]

@@ -56,8 +56,8 @@ def kernel_driver(facts: Facts) -> Finding:
         )
     if facts.driver_installed:
         return fail(
-            f"driver {facts.driver_installed} is installed, but not loaded{where} (Secure Boot refuses unsigned modules)",
-            "sudo modprobe nvidia && nvidia-smi   # if refused: sudo dmesg | tail; mokutil --sb-state",
+            f"driver {facts.driver_installed} is installed, but not loaded{where}",
+            "sudo modprobe nvidia && nvidia-smi   # if refused: mokutil --sb-state (Secure Boot wants it signed)",
         )
     return fail(
         f"there is no NVIDIA driver{where}",
@@ -73,7 +73,7 @@ def device_files(facts: Facts) -> Finding:
     if not gpus and facts.smi is None:
         if facts.container:
             return fail(
-                f"this {facts.container} container was started without a GPU: the host has one, /dev/nvidia* is not here",
+                f"this {facts.container} container was started without the host's GPU: there is no /dev/nvidia0",
                 "nvidia.com/gpu: 1   # under resources.limits of the pod"
                 if facts.container == "Kubernetes"
                 else "docker run --gpus all ...   # the host needs the NVIDIA Container Toolkit",

@@ -76,7 +76,7 @@ def cores(facts: Facts) -> Finding:
     part = "" if usable == facts.cpus else f" of the machine's {facts.cpus}"
     if threads is not None and threads > usable:
         return warn(
-            f"PyTorch starts {threads} threads, but this process gets {usable} processors{part}: they wait for each other",
+            f"PyTorch starts {threads} threads, but gets {usable} processors{part}: they wait for each other",
             f"export OMP_NUM_THREADS={usable}",
         )
     count = f"{usable} processor" + ("" if usable == 1 else "s")

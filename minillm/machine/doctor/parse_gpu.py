@@ -145,20 +145,23 @@ def driver_version(text: str | None) -> str | None:
 
 
 def version_tuple(version: str | None) -> tuple[int, ...] | None:
-    """ "535.183.01" -> (535, 183, 1); None for anything else."""
+    """A version as numbers: "535.183.01" -> (535, 183, 1); None for anything else."""
     if version is None or not re.fullmatch(r"\d{1,9}(\.\d{1,9}){0,3}", version, re.ASCII):
         return None
     return tuple(int(part) for part in version.split("."))
 
 
+_PCI_DEVICE = re.compile(
+    r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d) [^\[]*\[([0-9a-f]{4})\]: "  # address, kind
+    r"(.*?)(?: \[[0-9a-f]{4}:[0-9a-f]{4}\])(.*)"  # name, the rest
+)
+
+
 def lspci(text: str) -> tuple[PciDevice, ...]:
     """`lspci -Dnnk -d 10de:`: the NVIDIA devices of the bus."""
     devices: list[PciDevice] = []
-    pattern = (
-        r"([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d) [^\[]*\[([0-9a-f]{4})\]: (.*?)(?: \[[0-9a-f]{4}:[0-9a-f]{4}\])(.*)"
-    )
     for line in text.splitlines():
-        if start := re.fullmatch(pattern, line.rstrip()):
+        if start := _PCI_DEVICE.fullmatch(line.rstrip()):
             address, kind, name, rest = start.groups()
             name = name.removeprefix("NVIDIA Corporation ")
             devices.append(PciDevice(address, kind, name, answers="(rev ff)" not in rest))

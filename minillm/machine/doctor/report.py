@@ -2,12 +2,11 @@
 
 import itertools
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from minillm.machine.doctor.finding import Finding, first_failure
@@ -21,20 +20,20 @@ def print_report(findings: Sequence[Finding], console: Console) -> None:
     for group, members in itertools.groupby(findings, key=lambda finding: finding.group):
         console.print(Text(group, style="bold"))
         for finding in _together(members):
-            console.print(_row(finding, names))
+            console.print(_row(finding, names, console.width), soft_wrap=True)
             if finding.mend:
                 console.print(Text(f"      $ {finding.mend}", style="cyan"), soft_wrap=True)
     console.print()
     console.print(Text(summary(findings)), soft_wrap=True)
 
 
-def _row(finding: Finding, names: int) -> Padding:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(width=len("not checked"), style=STYLES[finding.status])
-    table.add_column(width=names)
-    table.add_column(ratio=1)
-    table.add_row(finding.status, Text(finding.name), Text(finding.what))
-    return Padding(table, (0, 0, 0, 2))
+def _row(finding: Finding, names: int, width: int) -> Text:
+    """`  status  name  what it means`, the last wrapped into a column of its own."""
+    start = f"  {finding.status:<{len('not checked')}}  "
+    indent = len(start) + names + 2
+    lines = textwrap.wrap(finding.what, max(20, width - indent)) or [""]
+    text = Text(start, style=STYLES[finding.status])
+    return text.append(f"{finding.name:<{names}}  " + f"\n{' ' * indent}".join(lines), style="default")
 
 
 def _together(findings: Iterable[Finding]) -> list[Finding]:
@@ -44,7 +43,7 @@ def _together(findings: Iterable[Finding]) -> list[Finding]:
         same = list(members)
         if status in ("not here", "not checked") and len(same) > 1:
             names = ", ".join(finding.name for finding in same)
-            merged.append(Finding(status, what, same[0].mend, names, same[0].group))
+            merged.append(Finding(status, f"{names} ({what})", same[0].mend, f"{len(same)} checks", same[0].group))
         else:
             merged.extend(same)
     return merged

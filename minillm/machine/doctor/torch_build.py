@@ -8,10 +8,10 @@ first of that major. The exact first versions are those of the CUDA Toolkit rele
 import re
 
 from minillm.machine.doctor.facts import Facts
-from minillm.machine.doctor.finding import Finding, fail, not_here, ok, warn
+from minillm.machine.doctor.finding import Finding, fail, ok, warn
 from minillm.machine.doctor.parse_gpu import version_tuple
 
-FIRST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
+FIRST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580"}
 """CUDA's major version -> the first Linux driver that runs all its minor versions."""
 
 INDEX = "https://download.pytorch.org/whl"
@@ -155,10 +155,6 @@ def sees_the_gpu(facts: Facts) -> Finding:
 
 def apple_gpu(facts: Facts) -> Finding:
     """On a Mac: Metal in the place of CUDA."""
-    if facts.os != "Darwin":
-        return not_here("not a Mac")
     if facts.torch.mps:
-        return ok("PyTorch reaches the Apple GPU (mps); minillm computes on the CPU")
-    return warn(
-        "PyTorch does not reach the Apple GPU (mps); minillm computes on the CPU", "pip install --upgrade torch"
-    )
+        return ok("PyTorch reaches the Apple GPU (mps); minillm uses the CPU")
+    return warn("PyTorch does not reach the Apple GPU (mps); minillm uses the CPU", "pip install --upgrade torch")
