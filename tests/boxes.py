@@ -57,6 +57,8 @@ class Box(System):
 
     def run(self, *command, limit_s=10.0):
         line = "torch" if command[0] == sys.executable else " ".join(command)
+        if line == "torch" and "without-cuda" in command:
+            line = "torch without-cuda"
         self.asked.append(line)
         return self.commands.get(line, Output(missing=True))
 
@@ -272,6 +274,14 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
         "nvidia-smi",
         "xid",
     ),
+    "one of eight GPUs lost, in a container": (
+        in_docker(
+            A100_X8,
+            commands={SMI: Output(A100_X8.commands[SMI].text.split("GPU 00000000:BD:00.0")[0] + LOST, 15)},
+        ),
+        "nvidia-smi",
+        "power cycle",
+    ),
     "no devices": (H100.but(commands=smi_failing("No devices were found\n", 6)), "nvidia-smi", "dmesg"),
     "no driver": (
         H100.but(commands={LSPCI: LSPCI_NO_DRIVER, "torch": CPU_TORCH}, without=(*NO_SMI, VERSION)),
@@ -336,7 +346,11 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
     ),
     "container without the driver's tools": (in_docker(H100, without=NO_SMI), "nvidia-smi", "compute,utility"),
     "no nvidia-smi": (H100.but(without=NO_SMI), "nvidia-smi", "apt install nvidia-utils-570"),
-    "nvidia-smi hangs": (H100.but(commands={SMI: Output(hung=True)}), "nvidia-smi", "sudo reboot"),
+    "nvidia-smi hangs": (
+        H100.but(commands={SMI: Output(hung=True), "torch": Output(hung=True), "torch without-cuda": NO_TORCH_GPU}),
+        "nvidia-smi",
+        "sudo reboot",
+    ),
     "driver and library differ": (
         H100.but(
             commands=smi_failing(
@@ -411,12 +425,12 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
             }
         ),
         "CUDA versions",
-        "nvidia-driver-525-server",
+        "nvidia-driver-580-server",
     ),
     "PyTorch for CUDA 13 on a driver for 12": (
         H100.but(commands={"torch": torch_says("2.9.0+cu130", "13.0", 64, CU128, error="driver too old")}),
         "CUDA versions",
-        "whl/cu126",
+        "whl/cu128",
     ),
     "no PyTorch": (
         H100.but(
@@ -430,8 +444,8 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
         "PyTorch",
         "--force-reinstall",
     ),
-    "PyTorch that hangs": (LAPTOP.but(commands={"torch": Output(hung=True)}), "PyTorch", "pip install"),
-    "CPU build on a GPU box": (H100.but(commands={"torch": CPU_TORCH}), "PyTorch's CUDA", "whl/cu126"),
+    "PyTorch that hangs": (LAPTOP.but(commands={"torch": Output(hung=True)}), "PyTorch", "slow network disk"),
+    "CPU build on a GPU box": (H100.but(commands={"torch": CPU_TORCH}), "PyTorch's CUDA", "whl/cu128"),
     "ROCm build on a GPU box": (
         H100.but(commands={"torch": torch_says("2.8.0+rocm6.4", None, 64, hip="6.4")}),
         "PyTorch's CUDA",
@@ -458,7 +472,7 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
             }
         ),
         "PyTorch's CUDA",
-        "whl/cu126",
+        "whl/cu118",
     ),
     "hidden by CUDA_VISIBLE_DEVICES": (
         H100.but(commands={"torch": NO_TORCH_GPU}, variables={"CUDA_VISIBLE_DEVICES": ""}),
@@ -512,6 +526,12 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
 
 # name -> (box, the check that warns, a part of its sentence, a part of the command that mends it)
 WARNED: dict[str, tuple[Box, str, str, str]] = {
+    "a damaged infoROM": (
+        H100.but(commands={SMI: Output(H100.commands[SMI].text + "WARNING: infoROM is corrupted at gpu\n", 14)}),
+        "nvidia-smi",
+        "exit code 14",
+        "nvidia-smi",
+    ),
     "bad row waits for a reset": (
         H100.but(commands=smi_of(H100, (r"(Uncorrectable Error +: 0\s+Pending +: )No", r"\1Yes"))),
         "ECC",

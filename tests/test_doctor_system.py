@@ -57,7 +57,7 @@ def test_the_disk_is_that_of_the_directory_which_will_hold_the_weights(tmp_path,
 
 
 def test_pytorch_is_asked_in_a_process_of_its_own():
-    answered = torch(System().run(PYTHON, "-c", TORCH_SCRIPT, limit_s=120).text)
+    answered = torch(System().run(PYTHON, "-c", TORCH_SCRIPT, limit_s=120.0).text)
     assert answered is not None
     assert answered.version is not None
     assert answered.threads is not None

@@ -102,10 +102,10 @@ def nvidia_smi(facts: Facts) -> Finding:
     if output.missing:
         branch = (facts.driver_version or "").partition(".")[0] or "580"
         return fail("the driver is loaded, but nvidia-smi is not installed", f"sudo apt install nvidia-utils-{branch}")
-    for sign, what, mend in _SMI_TROUBLES:
+    for sign, what, mend in _LOST_GPU if facts.smi else (*_LOST_GPU, *_NO_ANSWER):
         if sign in text:
             return fail(what, mend)
-    if facts.smi is None or not output.succeeded:
+    if facts.smi is None:
         said = next((line.strip() for line in text.splitlines() if line.strip()), "nothing")[:80]
         return fail(f"nvidia-smi could not be read (exit code {output.exit_code}): {said!r}", "nvidia-smi")
     on_bus = [device for device in facts.pci or () if device.is_gpu and device.driver != "vfio-pci"]
@@ -115,15 +115,12 @@ def nvidia_smi(facts: Facts) -> Finding:
             f"{len(on_bus)} GPUs on the bus, but the driver answers for {seen}: one was lost, or failed to start",
             f"sudo dmesg | grep -iE 'xid|nvrm' | tail; {REBOOT}",
         )
+    if not output.succeeded:
+        return warn(f"nvidia-smi answers, but ends with exit code {output.exit_code}", "nvidia-smi; echo $?")
     return ok(f"driver {facts.smi.driver} answers for {_number(seen, 'GPU')}")
 
 
-_SMI_TROUBLES = (
-    (
-        "Driver/library version mismatch",
-        "the driver was updated, but the old one is still in the kernel: library and module differ in version",
-        REBOOT,
-    ),
+_LOST_GPU = (
     (
         "GPU is lost",
         "a GPU fell off the bus while it was in use",
@@ -133,6 +130,17 @@ _SMI_TROUBLES = (
         "Unable to determine the device handle",
         "a GPU does not answer its driver: it fell off the bus, or failed to start",
         f"sudo dmesg | grep -i xid; {REBOOT}   # power cycle; if it returns: reseat or replace the card",
+    ),
+)
+"""What nvidia-smi writes -> what it means, what to do. The first that is in the text counts; these also beside
+the description of GPUs that do answer.
+"""
+
+_NO_ANSWER = (
+    (
+        "Driver/library version mismatch",
+        "the driver was updated, but the old one is still in the kernel: library and module differ in version",
+        REBOOT,
     ),
     (
         "couldn't communicate with the NVIDIA driver",
@@ -165,7 +173,7 @@ _SMI_TROUBLES = (
         f"sudo dmesg | grep -iE 'xid|nvrm' | tail; {REBOOT}",
     ),
 )
-"""What nvidia-smi writes -> what it means, what to do. The first that is in the text counts."""
+"""The same, for a driver that describes no GPU at all."""
 
 
 def containers(facts: Facts) -> Finding:

@@ -14,7 +14,7 @@ TORCH_LIMIT_S = 40.0
 """The first import from a slow disk takes that long at worst; CUDA's start on eight GPUs is in it."""
 
 TORCH_SCRIPT = """
-import json, warnings
+import json, sys, warnings
 warnings.simplefilter("ignore")
 import torch
 said = {"minillm_doctor": 1, "version": str(torch.__version__), "cuda": torch.version.cuda}
@@ -22,7 +22,8 @@ said["hip"] = getattr(torch.version, "hip", None)
 said["threads"] = torch.get_num_threads()
 said["mps"] = torch.backends.mps.is_available()
 try:
-    said["arch_list"] = torch.cuda.get_arch_list()
+    if "without-cuda" in sys.argv:
+        raise RuntimeError("not asked, because the driver is stuck")
     said["available"] = torch.cuda.is_available()
     torch.cuda.init()
     said["arch_list"] = torch.cuda.get_arch_list()
@@ -32,7 +33,10 @@ except Exception as error:
     said["error"] = str(error).strip().split(chr(10))[0][:200]
 print(json.dumps(said))
 """
-"""PyTorch is asked in a process of its own: one that crashes or hangs cannot take the doctor with it."""
+"""PyTorch is asked in a process of its own: one that crashes or hangs cannot take the doctor with it.
+
+The list of architectures is asked for at the end: a build without CUDA has none, and a GPU that is not seen hides it.
+"""
 
 PCI = "/sys/bus/pci/devices"
 CGROUP = "/sys/fs/cgroup"
@@ -43,7 +47,7 @@ def examine(system: System) -> Facts:
     facts = _host(system)
     facts = _gpu_stack(system, facts)
     facts = _cpu_path(system, facts)
-    return replace(facts, torch=_torch(system))
+    return replace(facts, torch=_torch(system, ask_cuda=not facts.smi_output.hung))
 
 
 def _host(system: System) -> Facts:
@@ -114,7 +118,7 @@ def _nvidia_smi(system: System, facts: Facts) -> Facts:
     output = system.run("nvidia-smi", "-q", limit_s=SMI_LIMIT_S)
     report = parse_gpu.smi_report(output.text)
     facts = replace(facts, smi_output=output, smi=report)
-    if not output.succeeded or report is None:
+    if report is None:
         return facts
     capability = system.run("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", limit_s=SMI_LIMIT_S)
     facts = replace(facts, capabilities=parse_gpu.capabilities(capability.text))
@@ -209,8 +213,9 @@ def _used(system: System, group: str, file: str, cache: str) -> int | None:
     return max(0, used - parse_host.statistic(system.read(f"{group}/memory.stat"), cache))
 
 
-def _torch(system: System) -> Torch:
-    output = system.run(sys.executable, "-c", TORCH_SCRIPT, limit_s=TORCH_LIMIT_S)
+def _torch(system: System, ask_cuda: bool) -> Torch:
+    extra = () if ask_cuda else ("without-cuda",)
+    output = system.run(sys.executable, "-c", TORCH_SCRIPT, *extra, limit_s=TORCH_LIMIT_S)
     if output.hung:
         return Torch(problem=f"`import torch` and CUDA's start did not end in {TORCH_LIMIT_S:.0f} s")
     return parse_host.torch(output.text) or Torch(problem=parse_host.last_line(output.text))

@@ -14,6 +14,9 @@ from minillm.machine.doctor.parse_gpu import version_tuple
 FIRST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580"}
 """CUDA's major version -> the first Linux driver that runs all its minor versions."""
 
+BRANCH = 580
+"""The driver to install where one is too old: it runs every CUDA version up to 13, on GPUs from Maxwell on."""
+
 INDEX = "https://download.pytorch.org/whl"
 
 
@@ -30,12 +33,12 @@ def cuda_versions(facts: Facts) -> Finding:
         return ok(f"PyTorch is built with CUDA {built}; driver {driver} speaks up to {highest}")
     major = int(built.partition(".")[0])
     first = FIRST_DRIVER.get(major)
-    newer = f"sudo apt install nvidia-driver-{first.partition('.')[0]}-server" if first else "install a newer driver"
+    newer = f"sudo apt install nvidia-driver-{BRANCH}-server && sudo reboot"
     older = f"pip install --force-reinstall torch --index-url {INDEX}/cu{wheel(highest)}"
     needed = f", which needs driver {first} or newer" if first else ""
     return fail(
         f"driver {driver} speaks CUDA up to {highest}, but PyTorch is built with CUDA {built}{needed}",
-        older if facts.container or facts.wsl else f"{newer} && sudo reboot   # or: {older}",
+        older if facts.container or facts.wsl else f"{newer}   # or: {older}",
     )
 
 
@@ -57,10 +60,13 @@ def runs(built: str, highest: str | None, driver: str | None, *, wsl: bool = Fal
 
 
 def wheel(highest: str | None) -> str:
-    """The PyTorch wheel that a driver can run, by its name in the index: "126" for CUDA 12.6."""
+    """The newest PyTorch wheel that a driver runs, by its name in the index: "126" is built with CUDA 12.6."""
     stated = version_tuple(highest) or (12, 6)
-    # One wheel per CUDA major that has been published for many PyTorch releases; minor versions are compatible.
-    return {11: "118", 12: "126"}.get(stated[0], "130" if stated[0] > 12 else "118")
+    # Minor versions are compatible, but only from 12.8 on is there code for Blackwell GPUs, and up to 12.6 for Volta.
+    return next((name for first, name in _WHEELS if stated >= first), "118")
+
+
+_WHEELS = (((13, 0), "130"), ((12, 8), "128"), ((12, 0), "126"))
 
 
 def imports(facts: Facts) -> Finding:
@@ -70,6 +76,8 @@ def imports(facts: Facts) -> Finding:
         return ok(f"version {facts.torch.version}")
     if "No module named 'torch'" in problem:
         return fail("PyTorch is not installed in this Python", "pip install torch")
+    if "did not end" in problem:
+        return fail(problem, 'time python -c "import torch"   # a slow network disk, or a stuck driver?')
     return fail(f"PyTorch does not start: {problem}", "pip install --force-reinstall --no-cache-dir torch")
 
 
@@ -126,11 +134,11 @@ def has_code_for(capability: str, arch_list: tuple[str, ...]) -> bool:
 def _other_build(capability: str, facts: Facts) -> str:
     newest = max((version_tuple(_dotted(arch)) or (0,) for arch in facts.torch.arch_list), default=(0,))
     if (version_tuple(capability) or (0,)) > newest:
-        highest = facts.smi.cuda if facts.smi else None
         # Blackwell (10.0, 12.0) came with CUDA 12.8: an older wheel of the same PyTorch has no code for it.
-        name = "cu128" if (version_tuple(highest) or (13, 0)) < (13, 0) else "cu130"
-        return f"pip install --upgrade torch --index-url {INDEX}/{name}   # a newer PyTorch"
-    return f"pip install torch --index-url {INDEX}/cu126   # the last builds with code for older GPUs"
+        name = max(wheel(facts.smi.cuda if facts.smi else None), "128")
+        return f"pip install --upgrade torch --index-url {INDEX}/cu{name}   # a newer PyTorch"
+    name = min(wheel(facts.smi.cuda if facts.smi else None), "126")
+    return f"pip install --force-reinstall torch --index-url {INDEX}/cu{name}   # these still have code for older GPUs"
 
 
 def _dotted(arch: str) -> str | None:
