@@ -170,7 +170,7 @@ def power_and_clocks(facts: Facts) -> Finding:
                 f"sudo nvidia-smi -i {gpu.index} -rac",
             )
     limits = [gpu.power_limit_w for gpu in _gpus(facts) if gpu.power_limit_w]
-    return ok(f"nothing holds the clocks down; power limit {limits[0]:.0f} W" if limits else "nothing holds them down")
+    return ok(f"no slowdown; power limit {limits[0]:.0f} W" if limits else "no slowdown")
 
 
 def pcie(facts: Facts) -> Finding:

@@ -7,6 +7,7 @@ from minillm.machine.doctor.facts import Facts, PciDevice
 from minillm.machine.doctor.finding import Finding, fail, not_checked, not_here, ok, warn
 
 REBOOT = "sudo reboot"
+LOG_THEN_REBOOT = f"sudo dmesg | grep -iE 'xid|nvrm' | tail   # then: {REBOOT}"
 
 
 def bus(facts: Facts) -> Finding:
@@ -47,7 +48,7 @@ def kernel_driver(facts: Facts) -> Finding:
         return fail(
             f"nouveau, which cannot run CUDA, holds the GPU in the place of NVIDIA's driver{where}",
             'echo "blacklist nouveau" | sudo tee /etc/modprobe.d/blacklist-nouveau.conf'
-            " && sudo update-initramfs -u && sudo reboot",
+            " && sudo update-initramfs -u && sudo reboot   # Fedora, RHEL: dracut -f for update-initramfs -u",
         )
     if "vfio-pci" in drivers:
         return fail(
@@ -92,7 +93,7 @@ def nvidia_smi(facts: Facts) -> Finding:
     if output.hung:
         return fail(
             "nvidia-smi hangs: the driver is stuck, and so is every program that asks it",
-            f"sudo dmesg | grep -iE 'xid|nvrm' | tail; {REBOOT}",
+            LOG_THEN_REBOOT,
         )
     if output.missing and facts.container:
         return fail(
@@ -113,7 +114,7 @@ def nvidia_smi(facts: Facts) -> Finding:
     if facts.container is None and len(on_bus) > seen:
         return fail(
             f"{len(on_bus)} GPUs on the bus, but the driver answers for {seen}: one was lost, or failed to start",
-            f"sudo dmesg | grep -iE 'xid|nvrm' | tail; {REBOOT}",
+            LOG_THEN_REBOOT,
         )
     if not output.succeeded:
         return warn(f"nvidia-smi answers, but ends with exit code {output.exit_code}", "nvidia-smi; echo $?")
@@ -124,12 +125,12 @@ _LOST_GPU = (
     (
         "GPU is lost",
         "a GPU fell off the bus while it was in use",
-        f"sudo dmesg | grep -i xid; {REBOOT}   # power cycle; if it returns: reseat or replace the card",
+        f"{LOG_THEN_REBOOT} (power cycle); if it returns, reseat or replace the card",
     ),
     (
         "Unable to determine the device handle",
         "a GPU does not answer its driver: it fell off the bus, or failed to start",
-        f"sudo dmesg | grep -i xid; {REBOOT}   # power cycle; if it returns: reseat or replace the card",
+        f"{LOG_THEN_REBOOT} (power cycle); if it returns, reseat or replace the card",
     ),
 )
 """What nvidia-smi writes -> what it means, what to do. The first that is in the text counts; these also beside
@@ -155,7 +156,7 @@ _NO_ANSWER = (
     (
         "Failed to initialize NVML: Unknown Error",
         "this container lost its right to the GPU (the host's systemd was reloaded): restart it",
-        "docker restart CONTAINER   # for good: nvidia-ctk runtime configure with cgroup driver cgroupfs, or CDI",
+        "docker restart CONTAINER   # for good: run it with --device nvidia.com/gpu=all (CDI)",
     ),
     (
         "GPU access blocked by the operating system",
@@ -170,7 +171,7 @@ _NO_ANSWER = (
     (
         "No devices were found",
         "the driver is loaded, but could start no GPU",
-        f"sudo dmesg | grep -iE 'xid|nvrm' | tail; {REBOOT}",
+        LOG_THEN_REBOOT,
     ),
 )
 """The same, for a driver that describes no GPU at all."""

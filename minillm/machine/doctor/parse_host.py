@@ -16,7 +16,8 @@ def cpu(text: str | None) -> Cpu:
     name = re.search(r"^model name\s*:[ \t]*(\S.*)$", text, re.MULTILINE)
     flags = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
     logical = len(re.findall(r"^processor\s*:", text, re.MULTILINE))
-    return Cpu(name.group(1).strip() if name else None, logical or None, frozenset(" ".join(flags[:1]).split()))
+    plain = re.sub(r"\((?:R|TM)\)", "", name.group(1)).strip() if name else None
+    return Cpu(plain, logical or None, frozenset(" ".join(flags[:1]).split()))
 
 
 def meminfo(text: str | None, what: str) -> int | None:
