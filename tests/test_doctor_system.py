@@ -22,12 +22,12 @@ def test_a_command_that_is_not_installed_is_missing():
 
 def test_a_command_that_does_not_end_is_hung_and_leaves_no_process_behind(tmp_path):
     mark = tmp_path / "alive"
-    code = f"import time; time.sleep(3); open({str(mark)!r}, 'w')"
+    code = f"import time; time.sleep(1.5); open({str(mark)!r}, 'w')"
     output = System().run(
         PYTHON, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])", limit_s=0.5
     )
     assert output.hung
-    time.sleep(4)
+    time.sleep(2)
     assert not mark.exists(), "its child went on"
 
 

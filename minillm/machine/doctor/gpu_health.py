@@ -159,7 +159,7 @@ def power_and_clocks(facts: Facts) -> Finding:
                 f"GPU {gpu.index} slows itself down: {', '.join(gpu.slowdowns)}",
                 "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER   # then look at fans, airflow and power cables",
             )
-        if limit is not None and default is not None and limit < 0.98 * default:
+        if limit is not None and default is not None and limit < default:
             return warn(
                 f"GPU {gpu.index} is capped at {limit:.0f} W, and made for {default:.0f} W: long prompts are slower",
                 f"sudo nvidia-smi -i {gpu.index} -pl {default:.0f}",
