@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from minillm.machine.formats import FORMATS, QUANTIZATIONS
-from minillm.machine.memory import CUDA_CONTEXT_BYTES, Demand, Workload, demand, possible_gpus, weight_bytes
+from minillm.machine.memory import CUDA_CONTEXT_BYTES, Demand, Workload, demand, possible_gpus, shard, weight_bytes
 from minillm.machine.shape import ModelShape
 
 COMFORTABLE_SHARE = 0.9
@@ -29,7 +29,8 @@ def judge(total: int, memory: int) -> str:
 class Question:
     """A model, what it is to run, and the memory of one GPU (or of the machine) in bytes.
 
-    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`.
+    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`. Raises InputError where
+    the model cannot be shared out over so many GPUs.
     """
 
     shape: ModelShape
@@ -37,6 +38,9 @@ class Question:
     memory: int
     overhead: int = CUDA_CONTEXT_BYTES
     stored_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        shard(self.shape, self.load.gpus)  # raises InputError where so many GPUs cannot share the model
 
     def demand(self, load: Workload | None = None) -> Demand:
         """What this workload (default: the one asked about) needs."""
