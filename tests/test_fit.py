@@ -16,6 +16,14 @@ from minillm.machine.specs import find
 from minillm.machine.well_known import BY_NAME, WELL_KNOWN
 
 GIB = 2**30
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": 64,
+}
 
 
 def answer(capsys, *args: str) -> dict:
@@ -129,6 +137,7 @@ def test_a_cpu_pays_no_overhead_and_has_this_machine_s_memory(capsys) -> None:
     (verdict,) = answer(capsys, "smollm2-135m", "--gpu", "cpu")["verdicts"]
     assert verdict["per_gpu"]["overhead"] == 0
     assert verdict["memory_bytes"] > GIB
+    assert verdict["gpus_needed"] is None
     (verdict,) = answer(capsys, "smollm2-135m", "--memory", "24GB")["verdicts"]
     assert verdict["per_gpu"]["overhead"] == CUDA_CONTEXT_BYTES
 
@@ -161,6 +170,8 @@ def test_a_gguf_file_is_counted_as_it_is_stored_unless_another_format_is_asked_f
     assert stored["workload"]["weights"] == "as stored"
     asked = answer(capsys, path, "--quantization", "q4_0")
     assert asked["workload"]["weights"] == "q4_0"
+    widened = answer(capsys, path, "--quantization", "none", "--dtype", "float32")
+    assert widened["verdicts"][0]["per_gpu"]["weights"] == 4 * widened["model"]["parameters"]
     assert asked["verdicts"][0]["per_gpu"]["weights"] < stored["verdicts"][0]["per_gpu"]["weights"]
 
 
@@ -185,6 +196,23 @@ def test_a_gguf_file_is_counted_as_it_is_stored_unless_another_format_is_asked_f
 )
 def test_a_question_that_makes_no_sense_is_one_sentence(args, words, capsys) -> None:
     assert words in refusal(capsys, "llama-3-8b", *args)
+
+
+@pytest.mark.parametrize(
+    "args", [("--measure", "--context", "5"), ("--measure", "--json"), ("--models", "--gpu", "h100")]
+)
+def test_flags_that_would_be_ignored_are_refused(args, capsys) -> None:
+    assert "leave out" in refusal(capsys, *args)
+    assert "leave it out" in refusal(capsys, "--gpu", "cpu", "--gpus", "3")
+
+
+def test_weights_stored_quantized_are_warned_about_until_their_format_is_given(capsys, tmp_path) -> None:
+    config = {"model_type": "llama", **SIZES, "quantization_config": {"quant_method": "awq", "bits": 4}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    _, _, err = call(capsys, "fit", str(tmp_path))
+    assert "stored quantized (awq); counted in bfloat16: see --quantization" in err
+    _, _, err = call(capsys, "fit", str(tmp_path), "--quantization", "int4", "--context", "64")
+    assert err == ""
 
 
 def test_a_model_that_is_not_there_is_one_sentence(capsys, tmp_path) -> None:
@@ -258,20 +286,7 @@ def test_the_predicted_peak_of_real_runs_is_within_a_tenth_of_the_measured(capsy
 
 
 def test_a_measurement_that_fails_is_one_sentence(capsys, tmp_path) -> None:
-    (tmp_path / "config.json").write_text(
-        json.dumps(
-            {
-                "model_type": "llama",
-                "vocab_size": 97,
-                "hidden_size": 24,
-                "intermediate_size": 40,
-                "num_hidden_layers": 3,
-                "num_attention_heads": 6,
-                "max_position_embeddings": 64,
-            }
-        ),
-        encoding="utf-8",
-    )
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", **SIZES}), encoding="utf-8")
     code, _, err = call(capsys, "fit", str(tmp_path), "--measure")
     assert code == 2
-    assert "failed" in err
+    assert "1 x 256 tokens failed" in err
