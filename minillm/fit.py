@@ -221,7 +221,7 @@ def _parser() -> Parser:
         "--measure",
         action="store_true",
         help="run the model on this machine's CPU in float32, at two contexts and two batch sizes, and compare the "
-        "peak of its memory with the prediction (Linux, about half a minute for smollm2-135m)",
+        "peak of its memory with the prediction (Linux; about a minute for smollm2-135m)",
     )
     return parser
 

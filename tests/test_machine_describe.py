@@ -66,7 +66,12 @@ def test_the_shape_is_read_from_what_transformers_writes(kind: str, tmp_path: Pa
 
 def test_a_config_with_no_more_than_the_sizes_is_enough_and_what_shapes_nothing_is_not_looked_at() -> None:
     assert read_config(STATED) == SHAPE
-    assert read_config({**STATED, "hidden_act": "gelu", "rope_scaling": {"type": "yarn"}, "unheard_of": 1}) == SHAPE
+    assert (
+        read_config(
+            {**STATED, "hidden_act": "gelu", "rope_scaling": {"type": "yarn"}, "sliding_window": 8, "unheard_of": 1}
+        )
+        == SHAPE
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,13 @@ def _mlp_numbers(shape: ModelShape) -> int:
 
 
 def _attention_numbers(shape: ModelShape) -> int:
-    """Numbers per token in attention, at the larger of two moments: while queries and keys are turned (the
-    projection, two halves, their concatenation), and at the output projection (the projection, the turned queries
-    and keys, the mixed values and a copy of them with heads side by side, the output).
+    """Numbers per token at the output projection: the queries, keys and values as projected, the queries and keys
+    turned by rotary embedding, the mixed values and a copy of them with heads side by side, the output; around them
+    the layer's input, its norm, and the cosines and sines.
     """
     q_size, kv_size = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
-    turning = 3 * q_size + 4 * kv_size
-    output = 4 * q_size + 3 * kv_size + shape.hidden_size
-    return 2 * shape.hidden_size + shape.head_dim + max(turning, output)
+    inside = (q_size + 2 * kv_size) + (q_size + kv_size) + 2 * q_size
+    return inside + 3 * shape.hidden_size + shape.head_dim
 
 
 def shard(shape: ModelShape, gpus: int) -> ModelShape:
