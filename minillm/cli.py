@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
-import importlib.metadata
 import os
 import sys
 import time
@@ -36,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv and argv[0] in VERBS:
         return importlib.import_module(f"minillm.{argv[0]}").main(argv[1:])
+    from importlib.metadata import version  # not at the top: it costs every verb 50 ms
+
     listing = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
     parser = Parser(
         prog="minillm",
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=f"verbs:\n{listing}\n\n`minillm VERB --help` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"minillm {importlib.metadata.version('minillm')}")
+    parser.add_argument("--version", action="version", version=f"minillm {version('minillm')}")
     parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of the above")
     if not argv:
         parser.print_help(sys.stderr)
