@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import dataclasses
 import importlib
-import importlib.metadata
 import os
 import sys
 import time
@@ -23,6 +22,7 @@ VERBS = {
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
     "fit": "how much memory a model needs, and whether a GPU has it",
+    "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure tokens per second, alone or beside transformers",
     "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv and argv[0] in VERBS:
         return importlib.import_module(f"minillm.{argv[0]}").main(argv[1:])
+    from importlib.metadata import version  # not at the top: it costs every verb 50 ms
+
     listing = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
     parser = Parser(
         prog="minillm",
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description=f"verbs:\n{listing}\n\n`minillm VERB --help` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"minillm {importlib.metadata.version('minillm')}")
+    parser.add_argument("--version", action="version", version=f"minillm {version('minillm')}")
     parser.add_argument("verb", choices=VERBS, metavar="VERB", help="one of the above")
     if not argv:
         parser.print_help(sys.stderr)

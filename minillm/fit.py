@@ -35,10 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     if args.models:
+        _refuse_others(args, "models")
         return _list_models()
-    described = describe(args.model)
     if args.measure:
-        return _measure(args.model, described)
+        _refuse_others(args, "measure")
+        return _measure(args.model)
+    described = describe(args.model)
     load = _workload(args, described)
     places = _places(args)
     questions = {
@@ -51,6 +53,9 @@ def _run(args: argparse.Namespace) -> int:
         print(
             f"{PROG}: warning: {load.context:,} tokens are more than {made_for}; counted all the same", file=sys.stderr
         )
+    if described.quantized and args.quantization is None:
+        stored = f"the weights of {described.name} are stored quantized ({described.quantized})"
+        print(f"{PROG}: warning: {stored}; counted in {args.dtype}: see --quantization", file=sys.stderr)
     if args.plot:
         from minillm.machine.fit_report import plot
 
@@ -65,11 +70,19 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _refuse_others(args: argparse.Namespace, flag: str) -> None:
+    """What a flag takes no account of is not to be given with it."""
+    parser = _parser()
+    for name, value in vars(args).items():
+        if name not in ("model", flag) and value != parser.get_default(name):
+            raise InputError(f"--{flag} answers another question: leave out --{name.replace('_', '-')}")
+
+
 def _workload(args: argparse.Namespace, described: Description) -> Workload:
     load = Workload(
         context=args.context,
         batch=args.batch,
-        weights=format_of(args.quantization or args.dtype),
+        weights=format_of(args.dtype if args.quantization in (None, "none") else args.quantization),
         dtype=args.dtype,
         kv_dtype=args.kv_dtype or args.dtype,
         block_size=args.block_size,
@@ -90,6 +103,8 @@ def _places(args: argparse.Namespace) -> dict[str, tuple[int, int]]:
     if args.memory is not None:
         return {f"memory of {args.memory}": (parse_memory(args.memory), CUDA_CONTEXT_BYTES)}
     if args.gpu is not None and args.gpu.lower() == "cpu":
+        if args.gpus > 1:
+            raise InputError(f"--gpus {args.gpus} shares a model out over GPUs: leave it out for the CPU")
         return {"this machine's memory": (_machine_memory(), 0)}
     from minillm.machine.specs import find
 
@@ -161,11 +176,12 @@ def _list_models() -> int:
     return 0
 
 
-def _measure(model: str, described: Description) -> int:
+def _measure(model: str) -> int:
     from minillm.machine.fit_report import print_footprints
     from minillm.machine.footprint import POINTS, measure
 
-    print_footprints(measure(model, described.shape, context, batch) for context, batch in POINTS)
+    shape = describe(model).shape
+    print_footprints(measure(model, shape, context, batch) for context, batch in POINTS)
     return 0
 
 
@@ -185,7 +201,11 @@ def _parser() -> Parser:
     what.add_argument("--batch", type=int, default=1, help="sequences at the same time (default: 1)")
     how = parser.add_argument_group("how")
     how.add_argument("--dtype", choices=COMPUTE_DTYPES, default="bfloat16", help="of all numbers (default: bfloat16)")
-    how.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights")
+    how.add_argument(
+        "--quantization",
+        choices=("none", *QUANTIZATIONS),
+        help="of the weights (default: none; the weights of a .gguf file: as they are stored)",
+    )
     how.add_argument("--kv-dtype", choices=tuple(DTYPE_BYTES), help="of keys and values (default: as --dtype)")
     how.add_argument("--gpus", type=int, default=1, help="share the model out, by tensor parallelism (default: 1)")
     how.add_argument(
@@ -201,7 +221,7 @@ def _parser() -> Parser:
         "--measure",
         action="store_true",
         help="run the model on this machine's CPU in float32, at two contexts and two batch sizes, and compare the "
-        "peak of its memory with the prediction (Linux, about half a minute for smollm2-135m)",
+        "peak of its memory with the prediction (Linux; about a minute for smollm2-135m)",
     )
     return parser
 

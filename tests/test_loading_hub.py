@@ -52,8 +52,8 @@ class Hub(BaseHTTPRequestHandler):
             self._send_json({"id": "org/tiny", "sha": COMMIT, "siblings": siblings})
         elif self.path.startswith("/api/models/org/tiny/tree/"):
             self._send_json([{"type": "file", "path": n, "size": len(c), "oid": _etag(c)} for n, c in FILES.items()])
-        elif self.path.startswith(f"/org/tiny/resolve/{COMMIT}/"):
-            content = FILES[self.path.removeprefix(f"/org/tiny/resolve/{COMMIT}/")]
+        elif self.path.startswith((f"/org/tiny/resolve/{COMMIT}/", "/org/tiny/resolve/main/")):
+            content = FILES[self.path.removeprefix("/org/tiny/resolve/").partition("/")[2]]
             self._send(200, content, {"ETag": f'"{_etag(content)}"', "X-Repo-Commit": COMMIT})
         else:
             self._send(404, b"{}", {})
@@ -79,7 +79,7 @@ def _etag(content: bytes) -> str:
     return hashlib.sha1(content).hexdigest()
 
 
-def fetch_in_child(cache: Path, refusal: tuple[int, str] | None = None, **environment: str) -> str:
+def fetch_in_child(cache: Path, refusal: tuple[int, str] | None = None, child: str = CHILD, **environment: str) -> str:
     """What fetching prints, against a hub that answers so."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Hub", (Hub,), {"refusal": refusal}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -91,7 +91,7 @@ def fetch_in_child(cache: Path, refusal: tuple[int, str] | None = None, **enviro
         **environment,
     }
     others = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    command = [sys.executable, "-c", CHILD, str(REPOSITORY)]
+    command = [sys.executable, "-c", child, str(REPOSITORY)]
     done = subprocess.run(command, env=others | settings, capture_output=True, text=True, check=False)
     server.shutdown()
     server.server_close()

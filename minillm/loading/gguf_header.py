@@ -68,14 +68,14 @@ class _Walker:
         except UnicodeDecodeError:
             raise self.fail("a name that is not UTF-8") from None
 
-    def value(self, kind: int) -> int | float | str:
-        """A number or a text; of an array, its length."""
+    def value(self, kind: int) -> "Value":
+        """A number, a text, or how long an array is."""
         if kind in NUMBER_BYTES:
             return struct.unpack_from(f"<{NUMBER_FORMATS[kind]}", self.data, self.skip(NUMBER_BYTES[kind]))[0]
         if kind == STRING:
             return self.text()
         if kind == ARRAY:
-            return self.array(self.u32(), self.u64())
+            return Array(self.array(self.u32(), self.u64()))
         raise self.fail(f"value type {kind} is unknown")
 
     def array(self, kind: int, length: int) -> int:
@@ -105,13 +105,23 @@ class _Walker:
 
 
 @dataclass(frozen=True)
+class Array:
+    """What is kept of an array: how many elements it has."""
+
+    length: int
+
+
+Value = int | float | str | Array
+
+
+@dataclass(frozen=True)
 class Header:
-    """What a header says: its keys (of an array, the length alone), and each tensor's shape (innermost first) and type.
+    """What a header says: its keys, and each tensor's shape (innermost first) and type.
 
     Enough to say how large a model is, without the `gguf` library, which makes an object of every token.
     """
 
-    metadata: dict[str, int | float | str]
+    metadata: dict[str, Value]
     tensors: dict[str, tuple[tuple[int, ...], int]]
 
 
@@ -138,7 +148,7 @@ def _walk(walker: _Walker) -> Header:
     if version not in VERSIONS:
         raise walker.fail(f"version {version}, where 2 and 3 are known")
     tensor_count, key_count = walker.u64(), walker.u64()
-    metadata: dict[str, int | float | str] = {}
+    metadata: dict[str, Value] = {}
     tensors: dict[str, tuple[tuple[int, ...], int]] = {}
     for _ in range(key_count):  # a count that is too large runs into the end of the file
         key = walker.text()

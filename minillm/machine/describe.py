@@ -15,12 +15,15 @@ from minillm.machine.well_known import BY_NAME, WELL_KNOWN
 
 @dataclass(frozen=True)
 class Description:
-    """A model as it was found: `origin` says where; `stored_bytes` are the weights' as a GGUF file stores them."""
+    """A model as it was found: `origin` says where; `stored_bytes` are the weights' as a GGUF file stores them;
+    `quantized` is the method by which a directory's weights are quantized, if its config states one.
+    """
 
     name: str
     shape: ModelShape
     origin: str
     stored_bytes: int | None = None
+    quantized: str | None = None
 
 
 def describe(model: str) -> Description:
@@ -38,8 +41,7 @@ def describe(model: str) -> Description:
     if model and _exists(path):
         return _describe_path(model, path)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
-        file = fetch_config_from_hub(model)
-        return Description(model, read_config(read_json_object(file)), f"config.json of the hub model {model}")
+        return _from_config(model, fetch_config_from_hub(model), "from the config.json on the hub")
     raise MissingError(f"there is no model {model[:200]!r}{_near(model)}: {_WAYS}")
 
 
@@ -62,9 +64,15 @@ def _describe_path(model: str, path: Path) -> Description:
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise MissingError(f"the directory {path} has no config.json, so it says nothing about a model's shape")
-        config = read_json_object(path / "config.json")
-        return Description(model, read_config(config, str(path / "config.json")), f"{path / 'config.json'}")
-    if path.name.endswith(".json"):
-        return Description(model, read_config(read_json_object(path), str(path)), str(path))
+        return _from_config(model, path / "config.json", "from its config.json")
+    if path.suffix == ".json":
+        return _from_config(model, path, "a config.json")
     shape, stored_bytes = read_gguf(path)
-    return Description(model, shape, f"the header of {path}", stored_bytes)
+    return Description(model, shape, "from its header", stored_bytes)
+
+
+def _from_config(model: str, file: Path, origin: str) -> Description:
+    config = read_json_object(file)
+    quantization = config.get("quantization_config")
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    return Description(model, read_config(config, str(file)), origin, quantized=None if method is None else str(method))

@@ -11,13 +11,12 @@ from rich.text import Text
 from minillm.errors import InputError
 from minillm.machine.describe import Description
 from minillm.machine.footprint import Footprint
-from minillm.machine.memory import Demand, kept_tokens, kv_bytes_per_token, shard
+from minillm.machine.memory import MOST_GPUS, Demand, kept_tokens, kv_bytes_per_token, shard
 from minillm.machine.shape import num_active_params, num_params
 from minillm.machine.verdict import (
     COMFORTABLE_SHARE,
     DOES_NOT_FIT,
     FITS,
-    MOST_GPUS,
     TIGHT,
     Question,
     gpus_needed,
@@ -35,13 +34,13 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def gb(size: int) -> str:
-    """10^9 bytes."""
-    return f"{size / 1e9:,.2f} GB"
+    """In GB (10^9 bytes); what is less than one, in MB."""
+    return f"{size / 1e9:,.2f} GB" if abs(size) >= 995_000_000 else f"{size / 1e6:,.1f} MB"
 
 
 def gib(size: int) -> str:
-    """2^30 bytes."""
-    return f"{size / 2**30:,.2f} GiB"
+    """In GiB (2^30 bytes); what is less than one, in MiB."""
+    return f"{size / 2**30:,.2f} GiB" if abs(size) >= 0.995 * 2**30 else f"{size / 2**20:,.1f} MiB"
 
 
 def print_report(described: Description, questions: Mapping[str, Question], *, in_detail: bool) -> None:
@@ -86,11 +85,11 @@ def _parts_table(question: Question) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column()
+    table.add_column(overflow="fold")
     for part, how in zip(PARTS, _derivations(question), strict=True):
         size = getattr(need, part)
         table.add_row(LABELS[part], gb(size), gib(size), how)
-    rule = f"by 1.2 x (weights + KV) it would be {gb(need.rule_of_thumb)}"
+    rule = f"rule of thumb: 1.2 x (weights + KV) = {gb(need.rule_of_thumb)}"
     table.add_row("total", gb(need.total), gib(need.total), rule)
     return table
 
@@ -113,7 +112,7 @@ def _derivations(question: Question) -> tuple[str, str, str, str]:
         weights,
         f"{load.batch:,} x {kept:,} tokens{limit} x {kv_bytes_per_token(part, load.kv_dtype):,} bytes",
         f"estimate for {load.tokens_at_peak:,} tokens in a pass",
-        "CUDA context and kernels, a round figure" if question.overhead else "none on a CPU",
+        "CUDA context and kernels, a round figure" if question.on_gpu else "none on a CPU",
     )
 
 
@@ -168,7 +167,8 @@ def ways_out(question: Question, verdict: str) -> list[str]:
     if verdict != FITS:
         formats = smaller_formats(question)
         ways.append(f"quantization: {', '.join(formats) if formats else 'none is small enough by itself'}")
-        ways.append(f"GPUs: {_gpus_way(question)}")
+        if question.on_gpu:
+            ways.append(f"GPUs: {_gpus_way(question)}")
     return ways
 
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from minillm.cli import guarded
 from minillm.errors import InputError
 from minillm.machine.formats import FORMATS
 from minillm.machine.memory import Demand, Workload, demand
@@ -113,7 +114,10 @@ def _status_bytes(name: str) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """MODEL CONTEXT BATCH -> {"growth_bytes": ...} on stdout."""
-    model, context, batch = argv
+    return guarded(lambda: _print_growth(*argv), "minillm.machine.footprint")
+
+
+def _print_growth(model: str, context: str, batch: str) -> int:
     print(json.dumps({"growth_bytes": growth_bytes(model, int(context), int(batch))}))
     return 0
 

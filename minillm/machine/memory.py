@@ -21,6 +21,8 @@ A round figure above two reports: 287,047,680 bytes after the first tensor, with
 (pytorch pull request 86509, 2022), and 426 MiB with CUDA 13 (unsloth-zoo pull request 1053, 2026).
 """
 
+MOST_GPUS = 64
+
 RULE_OF_THUMB = 1.2
 """The quick estimate, (weights + KV cache) x 1.2, shown beside the count."""
 
@@ -79,8 +81,12 @@ def activation_bytes(shape: ModelShape, tokens: int, batch: int, dtype: str, voc
     """What lives at the peak of a forward pass over `tokens` tokens in all, of `batch` sequences; an estimate.
 
     Layers come one after the other and give their memory back, so it is the peak of one layer, and the peak is in
-    the MLP, or in attention, or in the logits of the last row of each sequence. Attention is fused: its scores are
-    never written out. `vocab_size` is the width of the logits (default: the shape's own).
+    the MLP, or in attention, or in the logits of the last row of each sequence. `vocab_size` is the width of the
+    logits (default: the shape's own).
+
+    What is left out: scores of attention, which fused kernels never write down (unfused, they are heads x context
+    numbers per token, twice); the hidden states of the chunk before, where a prompt comes in chunks; and copies of
+    weights in float32 on a CPU that cannot multiply `dtype`.
     """
     size = dtype_bytes(dtype)
     layer = tokens * size * max(_mlp_numbers(shape), _attention_numbers(shape))
@@ -99,14 +105,13 @@ def _mlp_numbers(shape: ModelShape) -> int:
 
 
 def _attention_numbers(shape: ModelShape) -> int:
-    """Numbers per token in attention, at the larger of two moments: while queries and keys are turned (the
-    projection, two halves, their concatenation), and at the output projection (the projection, the turned queries
-    and keys, the mixed values and a copy of them with heads side by side, the output).
+    """Numbers per token at the output projection: the queries, keys and values as projected, the queries and keys
+    turned by rotary embedding, the mixed values and a copy of them with heads side by side, the output; around them
+    the layer's input, its norm, and the cosines and sines.
     """
     q_size, kv_size = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
-    turning = 3 * q_size + 4 * kv_size
-    output = 4 * q_size + 3 * kv_size + shape.hidden_size
-    return 2 * shape.hidden_size + shape.head_dim + max(turning, output)
+    inside = (q_size + 2 * kv_size) + (q_size + kv_size) + 2 * q_size
+    return inside + 3 * shape.hidden_size + shape.head_dim
 
 
 def shard(shape: ModelShape, gpus: int) -> ModelShape:
@@ -131,8 +136,8 @@ def shard(shape: ModelShape, gpus: int) -> ModelShape:
 
 
 def possible_gpus(shape: ModelShape) -> tuple[int, ...]:
-    """The numbers of GPUs over which tensor parallelism can spread the model."""
-    return tuple(n for n in range(1, shape.num_attention_heads + 1) if _divides(shape, n))
+    """The numbers of GPUs, up to MOST_GPUS, over which tensor parallelism can spread the model."""
+    return tuple(n for n in range(1, min(shape.num_attention_heads, MOST_GPUS) + 1) if _divides(shape, n))
 
 
 def _divides(shape: ModelShape, gpus: int) -> bool:

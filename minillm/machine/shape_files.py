@@ -11,7 +11,7 @@ from typing import Any
 
 from minillm.errors import InputError
 from minillm.loading.fields import Fields, shown
-from minillm.loading.gguf_header import Header, read_header
+from minillm.loading.gguf_header import Array, Header, read_header
 from minillm.machine.shape import ModelShape
 
 MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
@@ -115,10 +115,9 @@ def _gguf_shape(header: Header, path: Path) -> ModelShape:
     fields = Fields({key: value or None for key, value in mine.items()}, f"the metadata of {path}")  # 0: not used
     hidden_size, heads = fields.integer("embedding_length"), fields.integer("attention.head_count")
     key_length = fields.integer("attention.key_length", None)
-    # Metadata that an array stands for is its length: as many tokens as the tokenizer has.
     vocabulary = header.metadata.get("tokenizer.ggml.tokens")
     return ModelShape(
-        vocab_size=fields.integer("vocab_size", *([vocabulary] if isinstance(vocabulary, int) else [])),
+        vocab_size=fields.integer("vocab_size", *([vocabulary.length] if isinstance(vocabulary, Array) else [])),
         hidden_size=hidden_size,
         intermediate_size=fields.integer("feed_forward_length"),
         num_hidden_layers=fields.integer("block_count"),

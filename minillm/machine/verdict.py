@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from minillm.machine.formats import FORMATS, QUANTIZATIONS
-from minillm.machine.memory import CUDA_CONTEXT_BYTES, Demand, Workload, demand, possible_gpus, weight_bytes
+from minillm.machine.memory import CUDA_CONTEXT_BYTES, Demand, Workload, demand, possible_gpus, shard, weight_bytes
 from minillm.machine.shape import ModelShape
 
 COMFORTABLE_SHARE = 0.9
@@ -12,7 +12,6 @@ COMFORTABLE_SHARE = 0.9
 another process decide. 0.9 is also what vLLM takes of a GPU unless told otherwise (`gpu_memory_utilization`).
 """
 
-MOST_GPUS = 64
 MOST_SEQUENCES = 2**20
 
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does not fit"
@@ -29,7 +28,8 @@ def judge(total: int, memory: int) -> str:
 class Question:
     """A model, what it is to run, and the memory of one GPU (or of the machine) in bytes.
 
-    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`.
+    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`. Raises InputError where
+    the model cannot be shared out over so many GPUs.
     """
 
     shape: ModelShape
@@ -37,6 +37,14 @@ class Question:
     memory: int
     overhead: int = CUDA_CONTEXT_BYTES
     stored_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        shard(self.shape, self.load.gpus)  # raises InputError where so many GPUs cannot share the model
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is a GPU that was asked about: a CPU takes nothing beforehand."""
+        return self.overhead > 0
 
     def demand(self, load: Workload | None = None) -> Demand:
         """What this workload (default: the one asked about) needs."""
@@ -81,6 +89,8 @@ def smaller_formats(question: Question) -> tuple[str, ...]:
 
 
 def gpus_needed(question: Question) -> int | None:
-    """The fewest GPUs over which tensor parallelism makes it fit; None where no number up to MOST_GPUS does."""
-    numbers = (n for n in possible_gpus(question.shape) if n <= MOST_GPUS)
+    """The fewest GPUs over which tensor parallelism makes it fit; None where none of `possible_gpus` does, or where
+    it is a CPU that was asked about.
+    """
+    numbers = possible_gpus(question.shape) if question.on_gpu else ()
     return next((n for n in numbers if question.fits(replace(question.load, gpus=n))), None)

@@ -1,0 +1,168 @@
+"""PyTorch: does it start, was it built for this driver and this GPU, does it see it?
+
+CUDA's rules are NVIDIA's (docs.nvidia.com/deploy/cuda-compatibility, "Minor Version Compatibility"): a driver runs
+programs of every older CUDA version, and of every version with the same major number, if the driver is at least the
+first of that major. The exact first versions are those of the CUDA Toolkit release notes, table of minimum drivers.
+"""
+
+import re
+
+from minillm.machine.doctor.facts import Facts
+from minillm.machine.doctor.finding import Finding, fail, ok, warn
+from minillm.machine.doctor.parse_gpu import version_tuple
+
+FIRST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580"}
+"""CUDA's major version -> the first Linux driver that runs all its minor versions."""
+
+BRANCH = 580
+"""The driver to install where one is too old: it runs every CUDA version up to 13, on GPUs from Maxwell on."""
+
+INDEX = "https://download.pytorch.org/whl"
+
+
+def cuda_versions(facts: Facts) -> Finding:
+    """Is the driver new enough for the CUDA version that PyTorch was built with?"""
+    highest = facts.smi.cuda if facts.smi else None
+    driver = (facts.smi.driver if facts.smi else None) or facts.driver_version
+    built = facts.torch.cuda
+    if built is None:
+        return ok(f"the driver speaks CUDA up to {highest or '?'}; there is no CUDA in this PyTorch to compare it with")
+    if runs(built, highest, driver, wsl=facts.wsl) is None:
+        return warn(f"could not be compared: PyTorch says CUDA {built}, the driver {highest}", "nvidia-smi")
+    if runs(built, highest, driver, wsl=facts.wsl):
+        return ok(f"PyTorch is built with CUDA {built}; driver {driver} speaks up to {highest}")
+    major = int(built.partition(".")[0])
+    first = FIRST_DRIVER.get(major)
+    newer = f"sudo apt install nvidia-driver-{BRANCH}-server && sudo reboot"
+    older = f"pip install --force-reinstall torch --index-url {INDEX}/cu{wheel(highest)}"
+    needed = f", which needs driver {first} or newer" if first else ""
+    return fail(
+        f"driver {driver} speaks CUDA up to {highest}, but PyTorch is built with CUDA {built}{needed}",
+        older if facts.container or facts.wsl else f"{newer}   # or: {older}",
+    )
+
+
+def runs(built: str, highest: str | None, driver: str | None, *, wsl: bool = False) -> bool | None:
+    """Whether a driver runs a program that was built with CUDA `built`; None if a version cannot be read.
+
+    `highest` is the CUDA version that the driver states, `driver` its own version. WSL2 states Windows' driver,
+    whose numbers are others: there the stated CUDA version has to do.
+    """
+    asked, stated, version = version_tuple(built), version_tuple(highest), version_tuple(driver)
+    if asked is None or stated is None:
+        return None
+    if asked[:2] <= stated[:2]:
+        return True
+    first = version_tuple(FIRST_DRIVER.get(asked[0]))
+    if asked[0] != stated[0] or first is None:
+        return False
+    return wsl or (version is not None and version >= first)
+
+
+def wheel(highest: str | None) -> str:
+    """The newest PyTorch wheel that a driver runs, by its name in the index: "126" is built with CUDA 12.6."""
+    stated = version_tuple(highest) or (12, 6)
+    # Minor versions are compatible, but only from 12.8 on is there code for Blackwell GPUs, and up to 12.6 for Volta.
+    return next((name for first, name in _WHEELS if stated >= first), "118")
+
+
+_WHEELS = (((13, 0), "130"), ((12, 8), "128"), ((12, 0), "126"))
+
+
+def imports(facts: Facts) -> Finding:
+    """Does PyTorch start at all?"""
+    problem = facts.torch.problem
+    if problem is None:
+        return ok(f"version {facts.torch.version}")
+    if "No module named 'torch'" in problem:
+        return fail("PyTorch is not installed in this Python", "pip install torch")
+    if "did not end" in problem:
+        return fail(problem, 'time python -c "import torch"   # a slow network disk, or a stuck driver?')
+    return fail(f"PyTorch does not start: {problem}", "pip install --force-reinstall --no-cache-dir torch")
+
+
+def build(facts: Facts) -> Finding:
+    """Was it built with CUDA, and with code for this GPU?"""
+    torch = facts.torch
+    if torch.hip:
+        return fail(
+            f"PyTorch {torch.version} is built for AMD GPUs (ROCm {torch.hip})", "pip install --force-reinstall torch"
+        )
+    if torch.cuda is None:
+        highest = facts.smi.cuda if facts.smi else None
+        return fail(
+            f"PyTorch {torch.version} is built for the CPU alone: it cannot use this GPU",
+            f"pip install --force-reinstall torch --index-url {INDEX}/cu{wheel(highest)}",
+        )
+    capabilities = dict.fromkeys(torch.capabilities or facts.capabilities)
+    unable = [capability for capability in capabilities if not has_code_for(capability, torch.arch_list)]
+    if torch.arch_list and unable:
+        return fail(
+            f"the GPU has compute capability {unable[0]}, and PyTorch {torch.version} has code for"
+            f" {', '.join(torch.arch_list)} only",
+            _other_build(unable[0], facts),
+        )
+    known = f", with code for compute capability {', '.join(capabilities)}" if capabilities and torch.arch_list else ""
+    return ok(f"built with CUDA {torch.cuda}{known}")
+
+
+def has_code_for(capability: str, arch_list: tuple[str, ...]) -> bool:
+    """Whether a build has code that a GPU of this compute capability ("8.9") runs.
+
+    Machine code `sm_86` runs on its own major version at the same minor or a later one (8.6, 8.9, not 9.0);
+    `sm_90a` on exactly 9.0. PTX, `compute_90`, is compiled for any later GPU when it is loaded.
+    Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
+    """
+    major, _, minor = capability.partition(".")
+    if not (major.isdecimal() and minor.isdecimal()):
+        return False
+    gpu = (int(major), int(minor))
+    for arch in arch_list:
+        match = re.fullmatch(r"(sm|compute)_(\d{1,3})(\d)([af]?)", arch, re.ASCII)
+        if match is None:
+            continue
+        code = (int(match.group(2)), int(match.group(3)))
+        same_major = code[0] == gpu[0] and code <= gpu
+        if match.group(4) == "a":
+            if code == gpu:
+                return True
+        elif same_major or (match.group(1) == "compute" and code <= gpu and not match.group(4)):
+            return True
+    return False
+
+
+def _other_build(capability: str, facts: Facts) -> str:
+    newest = max((version_tuple(_dotted(arch)) or (0,) for arch in facts.torch.arch_list), default=(0,))
+    if (version_tuple(capability) or (0,)) > newest:
+        # Blackwell (10.0, 12.0) came with CUDA 12.8: an older wheel of the same PyTorch has no code for it.
+        name = max(wheel(facts.smi.cuda if facts.smi else None), "128")
+        return f"pip install --upgrade torch --index-url {INDEX}/cu{name}   # a newer PyTorch"
+    name = min(wheel(facts.smi.cuda if facts.smi else None), "126")
+    return f"pip install --force-reinstall torch --index-url {INDEX}/cu{name}   # these still have code for older GPUs"
+
+
+def _dotted(arch: str) -> str | None:
+    match = re.fullmatch(r"(?:sm|compute)_(\d{1,3})(\d)[af]?", arch, re.ASCII)
+    return f"{match.group(1)}.{match.group(2)}" if match else None
+
+
+def sees_the_gpu(facts: Facts) -> Finding:
+    """The last step: `torch.cuda.is_available()`."""
+    torch = facts.torch
+    hidden = facts.visible_devices
+    if torch.available and torch.error is None:
+        return ok(f"PyTorch sees {len(torch.capabilities)} GPU" + ("" if len(torch.capabilities) == 1 else "s"))
+    if hidden is not None and not torch.available:
+        return fail(f"CUDA_VISIBLE_DEVICES={hidden!r} hides every GPU from PyTorch", "unset CUDA_VISIBLE_DEVICES")
+    uvm = "sudo nvidia-modprobe -u -c 0 && " if "nvidia-uvm" not in facts.device_files and not facts.wsl else ""
+    return fail(
+        f"PyTorch sees no usable GPU: {torch.error or 'no reason given'}",
+        f'{uvm}python -c "import torch; torch.cuda.init()"   # the whole message; after a suspended laptop: reboot',
+    )
+
+
+def apple_gpu(facts: Facts) -> Finding:
+    """On a Mac: Metal in the place of CUDA."""
+    if facts.torch.mps:
+        return ok("PyTorch reaches the Apple GPU (mps); minillm uses the CPU")
+    return warn("PyTorch does not reach the Apple GPU (mps); minillm uses the CPU", "pip install --upgrade torch")

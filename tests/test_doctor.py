@@ -1,0 +1,346 @@
+"""The doctor on machines of recorded outputs: what is to be mended first is named, and nothing else blamed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from boxes import A100_X8, BROKEN, H100, HEALTHY, LAPTOP, LSPCI, MAC, SMI, WARNED, Box, Output, in_docker, recorded
+from in_process import call
+from rich.console import Console
+
+from minillm.machine.doctor import parse_gpu, parse_host
+from minillm.machine.doctor.diagnosis import CHECKS, findings
+from minillm.machine.doctor.facts import Facts
+from minillm.machine.doctor.finding import Check, diagnose, fail, first_failure, not_here, ok
+from minillm.machine.doctor.host import usable_cpus
+from minillm.machine.doctor.probe import examine
+from minillm.machine.doctor.report import as_json, print_report, summary
+from minillm.machine.doctor.torch_build import has_code_for, runs
+
+STATUSES = {"ok", "warn", "fail", "not here", "not checked"}
+
+
+def diagnosed(box):
+    return {finding.name: finding for finding in findings(examine(box))}
+
+
+@pytest.mark.parametrize("box", HEALTHY.values(), ids=HEALTHY)
+def test_a_healthy_box_has_neither_failures_nor_warnings(box):
+    bad = [finding for finding in diagnosed(box).values() if finding.status in ("warn", "fail")]
+    assert not bad
+
+
+@pytest.mark.parametrize(("box", "check", "mend"), BROKEN.values(), ids=BROKEN)
+def test_the_first_failure_of_a_broken_box_is_its_cause(box, check, mend):
+    first = first_failure(findings(examine(box)))
+    assert first is not None, "this box is broken"
+    assert first.name == check, first
+    assert mend in first.mend
+
+
+@pytest.mark.parametrize(("box", "check", "what", "mend"), WARNED.values(), ids=WARNED)
+def test_what_slows_a_box_down_is_one_warning_and_no_failure(box, check, what, mend):
+    found = diagnosed(box)
+    assert first_failure(found.values()) is None
+    assert [finding.name for finding in found.values() if finding.status == "warn"] == [check]
+    assert what in found[check].what
+    assert mend in found[check].mend
+
+
+@pytest.mark.parametrize("name", ["h100", "8x-a100", "t4", "4090", "wsl2"])
+def test_a_gpu_box_is_followed_up_to_the_last_step(name):
+    found = diagnosed(HEALTHY[name])
+    assert found["PyTorch sees it"].status == "ok"
+    assert summary(list(found.values())) == "Nothing failed: the GPU is ready."
+
+
+@pytest.mark.parametrize("name", ["laptop", "mac"])
+def test_a_box_without_a_gpu_is_no_failure(name):
+    found = diagnosed(HEALTHY[name])
+    assert found["GPU on the bus"].status == "not here"
+    assert found["nvidia-smi"].status == "not here"
+    assert found["nvidia-smi"].what == "depends on: GPU on the bus"
+    assert summary(list(found.values())) == "Nothing failed: the CPU path is ready."
+
+
+def test_everything_above_a_failure_waits_for_it_by_name():
+    found = diagnosed(BROKEN["no driver"][0])
+    waiting = [name for name, finding in found.items() if finding.what == "depends on: kernel driver"]
+    assert waiting[:3] == ["device files", "nvidia-smi", "kernel log"]
+    assert {found[name].status for name in waiting} == {"not checked"}
+    assert {"CUDA versions", "PyTorch's CUDA", "PyTorch sees it", "GPU memory"} <= set(waiting)
+    assert found["PyTorch"].status == "ok", "PyTorch itself does not stand on the driver"
+    assert found["disk for weights"].status == "ok"
+
+
+def test_what_waits_names_the_first_failure_not_the_one_between():
+    def never(facts):
+        raise AssertionError("it was asked although it waits")
+
+    bottom = Check("bottom", "", lambda facts: fail("broken", "mend it"))
+    middle, top = Check("middle", "", never, ("bottom",)), Check("top", "", never, ("middle",))
+    assert [finding.what for finding in diagnose(Facts(), (bottom, middle, top))][1:] == ["depends on: bottom"] * 2
+
+
+def test_a_part_that_is_absent_hides_what_needs_it_but_not_what_merely_comes_after():
+    absent = Check("absent", "", lambda facts: not_here("there is none"))
+    needs = Check("needs", "", lambda facts: ok("asked"), needs=("absent",))
+    after = Check("after", "", lambda facts: ok("asked"), after=("absent",))
+    assert [finding.status for finding in diagnose(Facts(), (absent, needs, after))] == ["not here", "not here", "ok"]
+
+
+def test_what_comes_after_a_failure_waits_for_it():
+    broken = Check("broken", "", lambda facts: fail("broken", "mend it"))
+    after = Check("after", "", lambda facts: ok("asked"), after=("broken",))
+    assert diagnose(Facts(), (broken, after))[1].what == "depends on: broken"
+
+
+def test_pytorch_is_not_blamed_for_a_gpu_in_mig_mode_or_without_its_fabric():
+    assert diagnosed(BROKEN["MIG without instances"][0])["PyTorch sees it"].what == "depends on: MIG"
+    assert diagnosed(BROKEN["fabric manager not running"][0])["PyTorch sees it"].what == "depends on: NVSwitch fabric"
+
+
+def test_checks_stand_only_on_checks_before_them():
+    names = [check.name for check in CHECKS]
+    assert len(set(names)) == len(names)
+    for position, check in enumerate(CHECKS):
+        assert {*check.needs, *check.after} <= set(names[:position]), check.name
+
+
+def test_a_stuck_driver_is_asked_once():
+    box = BROKEN["nvidia-smi hangs"][0].but()
+    examine(box)
+    assert [line for line in box.asked if line.startswith("nvidia-smi")] == [SMI]
+    assert diagnosed(box)["PyTorch"].status == "ok", "it was not asked about CUDA, where it would hang too"
+
+
+def test_a_container_is_not_blamed_for_gpus_that_it_was_not_given():
+    one = A100_X8.commands[SMI].text.split("GPU 00000000:0F:00.0")[0]
+    found = diagnosed(in_docker(A100_X8, commands={SMI: one}))
+    assert found["nvidia-smi"].status == "ok"
+    assert found["nvidia-smi"].what == "driver 535.183.01 answers for 1 GPU"
+
+
+def test_a_driver_that_answers_is_believed_where_the_bus_is_hidden():
+    hidden = in_docker(H100, without=(LSPCI, "/proc/driver/nvidia/version", "/proc/modules"))
+    found = diagnosed(hidden)
+    assert "the driver sees 1 GPU" in found["GPU on the bus"].what
+    assert found["kernel driver"].what.startswith("version 570.124.06")
+    assert found["PyTorch sees it"].status == "ok"
+
+
+def test_a_kernel_log_that_may_not_be_read_is_said_and_not_failed():
+    denied = Output("dmesg: read kernel buffer failed: Operation not permitted\n", 1)
+    finding = diagnosed(H100.but(commands={"dmesg": denied}))["kernel log"]
+    assert (finding.status, finding.mend) == ("not checked", "sudo dmesg | grep -i xid")
+
+
+def test_programs_that_crashed_on_a_gpu_are_no_fault_of_the_box():
+    log = "[1.0] NVRM: Xid (PCI:0000:19:00): 31, pid=4242, name=python3, Ch 00000008, intr 00000000. MMU Fault\n"
+    assert diagnosed(H100.but(commands={"dmesg": log}))["kernel log"].status == "ok"
+
+
+def test_values_that_a_user_may_not_see_are_unknown_not_a_failure():
+    text = H100.commands[SMI].text.replace("81008 MiB", "Insufficient Permissions")
+    found = diagnosed(H100.but(commands={SMI: text}))
+    assert first_failure(found.values()) is None
+    assert found["GPU memory"].status == "not checked"
+
+
+def test_a_gpu_in_slices_says_how_many():
+    sliced = H100.commands[SMI].text.replace("Disabled\n        Pending", "Enabled\n        Pending", 1)
+    sliced = sliced.replace(
+        "Pending                           : Disabled", "Pending                           : Enabled", 1
+    )
+    found = diagnosed(H100.but(commands={SMI: sliced, "nvidia-smi -L": recorded("nvidia-smi-L-mig.txt")}))
+    assert found["MIG"].what.startswith("MIG is on, 2 instances")
+
+
+def test_links_between_gpus_tell_nvlink_from_pcie():
+    assert diagnosed(A100_X8)["GPU links"].what == "every pair by NVLink (NV12)"
+    pcie = A100_X8.but(commands={"nvidia-smi topo -m": recorded("nvidia-smi-topo-8x-4090.txt")})
+    assert "all through PCIe (SYS)" in diagnosed(pcie)["GPU links"].what
+
+
+def test_the_fast_dtype_follows_the_processor():
+    assert "bfloat16 is the fast dtype" in diagnosed(H100)["vectors"].what
+    assert "float32 is the fast dtype" in diagnosed(LAPTOP)["vectors"].what
+    arm = LAPTOP.but(files={"/proc/cpuinfo": recorded("cpuinfo-graviton.txt")}, system=("Linux", "aarch64"))
+    assert diagnosed(arm)["vectors"].what == "NEON, SVE, Arm BF16; bfloat16 is the fast dtype"
+    old = LAPTOP.but(files={"/proc/cpuinfo": "processor : 0\nflags : fpu sse sse2 avx\n"})
+    assert diagnosed(old)["vectors"].status == "warn"
+
+
+@pytest.mark.parametrize(("quota", "usable"), [(0.5, 1), (2.5, 2), (None, 64), (100.0, 64)])
+def test_threads_are_whole_processors_within_the_quota_and_one_at_least(quota, usable):
+    assert usable_cpus(Facts(cpus=64, cpus_allowed=64, cpu_quota=quota)) == usable
+
+
+def test_pages_of_files_do_not_count_as_used_memory():
+    group = {
+        "memory.max": "4294967296",
+        "memory.current": "4000000000",
+        "memory.stat": "anon 5\ninactive_file 3000000000",
+    }
+    box = LAPTOP.but(files={f"/sys/fs/cgroup/{name}": text for name, text in group.items()})
+    assert diagnosed(box)["memory"].what == "3.1 of 4.0 GiB free (this container's limit)"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("0\n", 1), ("0-1\n", 2), ("0,2-3\n", 3), ("", None), (None, None), ("x", None)]
+)
+def test_numa_nodes_are_counted_from_their_ranges(text, count):
+    assert parse_host.node_count(text) == count
+
+
+@pytest.mark.parametrize(
+    ("built", "highest", "driver", "expected"),
+    [
+        ("12.6", "12.8", "570.124.06", True),  # older CUDA on a newer driver
+        ("11.8", "12.8", "570.124.06", True),  # an older major too
+        ("12.8", "12.2", "535.183.01", True),  # newer minor: minor version compatibility
+        ("12.8", "12.0", "525.60.13", True),  # the very first driver of the major
+        ("12.8", "12.0", "525.53", False),  # one before it
+        ("11.8", "11.0", "450.80.02", True),
+        ("11.8", "11.0", "450.51.06", False),
+        ("13.0", "12.9", "575.51.03", False),  # a newer major
+        ("13.1", "13.0", "580.65.06", True),
+        ("12.8", None, "570.124.06", None),
+        ("banana", "12.8", "570.124.06", None),
+        ("12.8", "12.8", None, True),
+    ],
+)
+def test_a_driver_runs_older_cuda_and_newer_minor_versions_of_its_own_major(built, highest, driver, expected):
+    assert runs(built, highest, driver) is expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch_list", "expected"),
+    [
+        ("9.0", "sm_80 sm_90", True),
+        ("8.9", "sm_80 sm_86", True),  # same major, earlier minor
+        ("8.0", "sm_86", False),  # same major, later minor
+        ("12.0", "sm_80 sm_90", False),
+        ("12.0", "sm_80 compute_90", True),  # PTX, compiled when it is loaded
+        ("9.0", "sm_90a", True),
+        ("10.0", "sm_90a", False),
+        ("12.1", "sm_120", True),
+        ("7.0", "sm_75 sm_80", False),
+        ("7.0", "", False),
+        ("x", "sm_80", False),
+    ],
+)
+def test_machine_code_stays_in_its_major_version_and_ptx_does_not(capability, arch_list, expected):
+    assert has_code_for(capability, tuple(arch_list.split())) is expected
+
+
+HOSTILE = {
+    "empty": "",
+    "binary": bytes(range(256)).decode("latin-1") * 20,
+    "localised": "Mémoire totale : 81 559 Mo\nGPU 0 : inconnu\nFehler: Gerät nicht gefunden\n",
+    "huge": "GPU 00000000:19:00.0\n" + "    x : 9\n" * 4_000,
+    "deep": "".join(" " * depth + "k : v\n" for depth in range(500)),
+    "numbers": "9" * 5000 + " " + "9" * 5000 + "\nprocessor : 0\nMemTotal: " + "9" * 5000 + " kB\n",
+    "json": '{"minillm_doctor": 1, "version": 7, "arch_list": {"a": [null]}, "threads": "many", "capabilities": [1]}\n',
+    "json cut": '{"minillm_doctor": 1, "version": "2.8.0", "arch_li',
+    "json deep": '{"minillm_doctor"' + ": [" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("box", [H100, LAPTOP, MAC], ids=["h100", "laptop", "mac"])
+def test_no_text_of_any_tool_or_file_makes_the_doctor_raise(box, text):
+    for line in box.commands:
+        findings(examine(box.but(commands={line: text})))
+    for path in box.files:
+        findings(examine(box.but(files={path: text})))
+    everything = box.but(commands=dict.fromkeys(box.commands, text), files=dict.fromkeys(box.files, text))
+    assert {finding.status for finding in findings(examine(everything))} <= STATUSES
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_what_only_boxes_of_several_gpus_are_asked_may_be_anything_too(text):
+    assert parse_gpu.topology(text) is None
+    assert parse_gpu.mig_instances(text) is None
+
+
+@pytest.mark.parametrize("line", H100.commands)
+def test_a_recorded_text_that_breaks_off_anywhere_does_not_make_it_raise(line):
+    text = H100.commands[line].text
+    for length in range(0, len(text), max(1, len(text) // 25)):
+        findings(examine(H100.but(commands={line: text[:length]})))
+
+
+def test_a_machine_of_which_nothing_can_be_read_is_no_traceback():
+    found = findings(examine(Box(num_cpus=(None, None), disks={}, process_limits=(None, None))))
+    assert {finding.status for finding in found} <= STATUSES
+    assert first_failure(found).name == "PyTorch"
+
+
+def test_every_warning_and_failure_of_all_boxes_says_how_to_mend_it():
+    boxes = [box for box, *_ in (*BROKEN.values(), *WARNED.values())]
+    for finding in (finding for box in boxes for finding in findings(examine(box))):
+        assert finding.what, finding
+        assert finding.mend or finding.status not in ("warn", "fail"), finding
+        assert "\n" not in finding.what + finding.mend, finding
+
+
+def text_of(box, width=80):
+    console = Console(width=width, file=None, record=True, color_system=None)
+    with console.capture() as capture:
+        print_report(findings(examine(box)), console)
+    return capture.get()
+
+
+def test_the_report_fits_eighty_columns_but_for_commands_which_stay_whole():
+    for box in (*HEALTHY.values(), *(box for box, *_ in BROKEN.values())):
+        lines = text_of(box).splitlines()
+        wide = [line for line in lines if len(line) > 80 and not line.startswith(("      $ ", "Mend first: "))]
+        assert not wide
+        assert not [line for line in lines if line != line.rstrip()], "no blanks at the ends of lines"
+
+
+def test_the_report_ends_with_what_to_mend_first():
+    text = text_of(BROKEN["no driver"][0])
+    assert "Mend first: kernel driver. There is no NVIDIA driver.\n      $ sudo ubuntu-drivers" in text
+    assert "not checked  2 checks" not in text.splitlines()[0]
+
+
+def test_the_report_shows_brackets_as_they_are():
+    odd = H100.but(commands={"torch": Output("ImportError: [bold]libcuda[/bold]\n", 1)})
+    assert "[bold]libcuda[/bold]" in text_of(odd, width=200)
+
+
+def test_json_has_every_finding_and_the_first_failure():
+    found = findings(examine(BROKEN["no driver"][0]))
+    said = json.loads(as_json(found))
+    assert said["first_failure"] == "kernel driver"
+    assert [entry["name"] for entry in said["findings"]] == [finding.name for finding in found]
+    assert sum(said["counts"].values()) == len(found)
+    assert set(said["findings"][0]) == {"group", "name", "status", "what", "mend"}
+
+
+def test_the_doctor_runs_on_this_machine():
+    command = [sys.executable, "-m", "minillm.doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False, encoding="utf-8")
+    said = json.loads(done.stdout)
+    assert done.returncode == (1 if said["first_failure"] else 0), done.stderr
+    assert {entry["status"] for entry in said["findings"]} <= STATUSES
+    assert all(entry["what"] for entry in said["findings"])
+    assert {check.name for check in CHECKS} - {entry["name"] for entry in said["findings"]} <= {"Apple GPU"}
+
+
+def test_a_wrong_call_is_one_sentence_and_exit_code_2(capsys):
+    code, out, err = call(capsys, "doctor", "--jason-voorhees")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_the_exit_code_is_1_exactly_if_something_failed(capsys, monkeypatch):
+    monkeypatch.setattr("minillm.machine.doctor.system.System", lambda: LAPTOP)
+    assert call(capsys, "doctor")[0] == 0
+    monkeypatch.setattr("minillm.machine.doctor.system.System", lambda: BROKEN["disk full"][0])
+    code, out, _ = call(capsys, "doctor")
+    assert code == 1
+    assert "Mend first: disk for weights" in out
