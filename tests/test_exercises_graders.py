@@ -163,6 +163,35 @@ def test_a_failure_says_what_was_given_wanted_and_came_the_cause_and_where_to_re
     assert "read    chapters/01-the-journey.md#ex-1-2" in text
 
 
+def _append_with(refuse):
+    """A right `append`, but for what it does where the tokens do not fit."""
+
+    def append(self, layer, k, v):
+        if self.length + k.shape[2] > self.max_seq_len:
+            return refuse()
+        return reference(find("5.2"))(self, layer, k, v)
+
+    return append
+
+
+def test_another_exception_than_the_wanted_one_is_told_with_its_message_and_line():
+    def refuse():
+        raise InputErrr("no room")  # noqa: F821 - the reader's mistake
+
+    text = grade(find("5.2"), _append_with(refuse)).text
+    assert "wanted  the exception: InputError with a sentence" in text
+    assert "came    NameError: name 'InputErrr' is not defined" in text
+    assert 'raise InputErrr("no room")' in text
+    assert "likely" not in text, "a name that nobody has misspelt before gets no made-up cause"
+
+
+def test_an_input_error_that_is_not_imported_is_told_how_to_import_it():
+    def refuse():
+        raise NameError("name 'InputError' is not defined")
+
+    assert "from minillm.errors import InputError" in grade(find("5.2"), _append_with(refuse)).text
+
+
 def test_a_mistake_that_nobody_has_made_before_gets_no_made_up_cause():
     verdict = grade(FORMULA, lambda ttft_s, tpot_s, completion_tokens: 123.0)
     assert not verdict.passed

@@ -21,6 +21,9 @@ from minillm.exercises.verdict import Verdict, failed
 Function = Callable[..., Any]
 Observation = Mapping[str, Any]  # what can be seen after a run: {"the result": tensor, "k afterwards": "unchanged"}
 
+EXCEPTION = "the exception"  # an observation's name for what a case of a refusal is to raise
+UNEXPECTED = "the exception that nobody wants"  # beside it, for the reader only: a Raised, never compared
+
 
 @dataclass(frozen=True)
 class Case:
@@ -106,7 +109,12 @@ def _run(case: Case, function: Function, limit_s: float | None) -> Observation |
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also `exit()`: whatever a reader's code does, it is this exercise's affair
-        return Raised(f"{type(error).__name__}: {error}".rstrip(": "), _line(lines_of(error), function))
+        return raised(error, function)
+
+
+def raised(error: BaseException, function: Function) -> Raised:
+    """An exception that came out of `function`: its name and message, and the reader's own line."""
+    return Raised(f"{type(error).__name__}: {error}".rstrip(": "), _line(lines_of(error), function))
 
 
 def _line(lines: list[tuple[str, int]], function: Function) -> str:
@@ -119,7 +127,7 @@ def _outcome_distance(outcome: Observation | Raised, want: Observation | Raised)
     if isinstance(outcome, Raised) or isinstance(want, Raised):
         alike = isinstance(outcome, Raised) and isinstance(want, Raised) and outcome.message == want.message
         return 0.0 if alike else math.inf
-    return max(distance(outcome[name], want[name]) for name in want)
+    return max(distance(outcome[name], want[name]) for name in want if name != UNEXPECTED)
 
 
 def _matching_mutant(
@@ -150,14 +158,17 @@ def _failure(
     lines = [("given", case.given)]
     if isinstance(outcome, Raised):
         name = next(iter(want))
-        calm = "" if name == "the exception" else "no exception, and "
+        calm = "" if name == EXCEPTION else "no exception, and "
         lines += [("wanted", f"{calm}{name}: {difference(None, want[name])[0]}"), ("came", outcome.message)]
         if outcome.line:
             lines.append(("line", outcome.line))
     else:
         name = max(want, key=lambda key: distance(outcome[key], want[key]) > 1)  # the first that is off
         wanted, came = difference(outcome[name], want[name])
-        lines += [("wanted", f"{name}: {wanted}"), ("came", came)]
+        unexpected = outcome.get(UNEXPECTED) if name == EXCEPTION else None
+        lines += [("wanted", f"{name}: {wanted}"), ("came", unexpected.message if unexpected else came)]
+        if unexpected and unexpected.line:
+            lines.append(("line", unexpected.line))
     if mutant:
         lines.append(("likely", mutant.cause))
     lines.append(("read", (mutant and mutant.where) or exercise.where))

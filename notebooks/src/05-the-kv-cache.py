@@ -446,6 +446,7 @@ plt.show()
 # cell, and ask for its grade in the next:
 #
 # ```python
+# from minillm.errors import InputError  # 5.2 and 5.6 raise it
 # from minillm.exercises import check
 #
 # check("5.1", my_function)

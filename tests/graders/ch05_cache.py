@@ -9,7 +9,7 @@ from torch import Tensor
 from graders.ch05_bytes import WIDE_HEADS
 from graders.common import REFUSED, UNTOUCHED, random, refusal, touched
 from minillm.errors import InputError
-from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
+from minillm.exercises.grading import EXCEPTION, Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
 
 # --- the oracle's own picture of a cache -----------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _full_case(given: str, *, held: int, new: int) -> Case:
         cache, *_ = _cache(held)
         k, v = _new_tokens(new, 1)
         return {
-            "the exception": refusal(lambda: f(cache, 1, k, v)),
+            **refusal(f, cache, 1, k, v),
             "cache.keys": cache.keys,
             "cache.values": cache.values,
             "the cache's length": cache.length,
@@ -123,7 +123,7 @@ def _full_case(given: str, *, held: int, new: int) -> Case:
 
     def want() -> Observation:
         _, keys, values = _cache(held)
-        return {"the exception": REFUSED, "cache.keys": keys, "cache.values": values, "the cache's length": held}
+        return {EXCEPTION: REFUSED, "cache.keys": keys, "cache.values": values, "the cache's length": held}
 
     return Case(given, observe, want)
 
@@ -136,6 +136,17 @@ _SILENT = (
     "You raise InputError without a word. Whoever meets it sees an empty line: say in a sentence what does not fit, and"
     " by how much."
 )
+
+_NOT_IMPORTED = (
+    "InputError is not known where your function is. Say `from minillm.errors import InputError` at the top of the file,"
+    " or in a cell of the notebook that you run first."
+)
+
+
+def _raise_unknown_name() -> None:
+    """What Python does at `raise InputError(...)` where nobody has imported it."""
+    raise NameError("name 'InputError' is not defined")
+
 
 _OwnInputError = type("InputError", (Exception,), {})
 
@@ -263,6 +274,12 @@ def _late_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
 def _own_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     if self.length + k.shape[2] > self.max_seq_len:
         raise _OwnInputError("full")
+    return _no_check(self, layer, k, v)
+
+
+def _not_imported(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+    if self.length + k.shape[2] > self.max_seq_len:
+        _raise_unknown_name()
     return _no_check(self, layer, k, v)
 
 
@@ -420,6 +437,7 @@ APPEND = Grader(
             " out: raise InputError with a sentence.",
         ),
         Mutant(_own_error, _OWN_ERROR),
+        Mutant(_not_imported, _NOT_IMPORTED),
         Mutant(_silent_error, _SILENT),
     ],
     alternatives=[_checked_append(_token_by_token), _checked_append(_index_copy), _kind_of_error],
@@ -472,7 +490,7 @@ def _refused_case(given: str, *, held: int, length: int) -> Case:
     def observe(f: Function) -> Observation:
         cache, *_ = _cache(held)
         return {
-            "the exception": refusal(lambda: f(cache, length)),
+            **refusal(f, cache, length),
             "the cache's length": cache.length,
             "cache.keys": cache.keys,
             "cache.values": cache.values,
@@ -480,7 +498,7 @@ def _refused_case(given: str, *, held: int, length: int) -> Case:
 
     def want() -> Observation:
         _, keys, values = _cache(held)
-        return {"the exception": REFUSED, "the cache's length": held, "cache.keys": keys, "cache.values": values}
+        return {EXCEPTION: REFUSED, "the cache's length": held, "cache.keys": keys, "cache.values": values}
 
     return Case(given, observe, want)
 
@@ -576,6 +594,12 @@ def _negative(self: KVCache, length: int) -> None:
 def _own_error_range(self: KVCache, length: int) -> None:
     if not 0 <= length <= self._length:
         raise _OwnInputError("no")
+    self._length = length
+
+
+def _not_imported_range(self: KVCache, length: int) -> None:
+    if not 0 <= length <= self._length:
+        _raise_unknown_name()
     self._length = length
 
 
@@ -697,6 +721,7 @@ TRUNCATE = Grader(
             " out: raise InputError with a sentence.",
         ),
         Mutant(_own_error_range, _OWN_ERROR),
+        Mutant(_not_imported_range, _NOT_IMPORTED),
         Mutant(_silent_range, _SILENT),
     ],
     alternatives=[_checked_truncate(_set), _checked_truncate(_step_back), _kind_of_error_range],
