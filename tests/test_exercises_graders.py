@@ -221,10 +221,31 @@ def test_nan_is_far_from_every_number_and_a_float_is_no_whole_number():
 
 
 def test_check_prints_the_verdict_and_returns_it(capsys):
-    assert check("5.1", reference(find("5.1"))) is True
+    assert check("5.1", _own_copy(find("5.1"))) is True
     assert "5.1 Bytes of cache per token: passed" in capsys.readouterr().out
     assert check("5.1", lambda config, dtype: 1) is False
     assert "wanted  the result: 23040" in capsys.readouterr().out
+
+
+def _own_copy(exercise):
+    """A right answer of the reader's, defined in this very file."""
+    return lambda *arguments: reference(exercise)(*arguments)
+
+
+@each_exercise
+def test_check_refuses_the_engine_s_own_function(exercise, capsys):
+    assert check(exercise.id, reference(exercise)) is False, (
+        "a reader who imported it would believe that theirs is done"
+    )
+    told = capsys.readouterr().out
+    assert f"the engine's own {exercise.name}, imported from {exercise.reference.split(':')[0]}: give yours" in told
+
+
+@pytest.mark.parametrize("home", ["__main__", "minillm.exercises.ch05", "minillm_of_mine"])
+def test_check_takes_a_function_of_a_notebook_or_of_the_reader_s_file(home):
+    own = _own_copy(find("5.4"))
+    own.__module__ = home
+    assert check("5.4", own) is True
 
 
 def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):

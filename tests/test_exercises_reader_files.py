@@ -69,6 +69,11 @@ def test_an_accident_fails_its_own_exercise_alone_and_shows_the_line(own, code, 
             assert grade_own(exercise).passed, f"{exercise.id} fails for an accident in 5.3"
 
 
+def test_the_engine_s_function_imported_in_the_place_of_one_s_own_is_refused(own):
+    own(e5_4="from minillm.attention import causal_mask")
+    assert "the engine's own causal_mask, imported from minillm.attention: give yours" in grade_own(find("5.4")).text
+
+
 def test_a_loop_at_the_top_of_a_section_fails_that_section_alone(own, monkeypatch):
     monkeypatch.setattr(reader_files, "_SECTION_LIMIT_S", 0.2)
     own(e5_3="while True:\n    pass\n")

@@ -27,12 +27,10 @@ def check(exercise_id: str, function: Callable[..., Any] | None = None) -> bool:
     Made for notebook cells: `check("5.1", my_function)`. Without a function, your file's is graded, read afresh.
     Raises InputError for an unknown id, MissingError where the repository's tests are not beside the package.
     """
-    from minillm.exercises.grading import grade
+    from minillm.exercises.in_a_cell import verdict_of
     from minillm.exercises.manifest import find
-    from minillm.exercises.progress import grade_own
 
-    exercise = find(exercise_id)
-    verdict = grade_own(exercise) if function is None else grade(exercise, function)
+    verdict = verdict_of(find(exercise_id), function)
     print(verdict.text)
     return verdict.passed
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -11,6 +12,8 @@ from minillm.exercises import reader_files
 from minillm.exercises.manifest import Exercise
 from minillm.exercises.time_limit import CASE_LIMIT_S
 from minillm.exercises.verdict import Verdict, failed
+
+_ENGINE = re.compile(r"minillm(?!\.exercises\.ch\d\d$)(\.|$)")  # all of the package but the readers' own files
 
 
 class State(Enum):
@@ -54,7 +57,20 @@ def grade_own(exercise: Exercise) -> Verdict:
         return failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
     from minillm.exercises.grading import grade  # imports torch, which nobody needs before
 
-    return grade(exercise, function, limit_s=CASE_LIMIT_S)
+    return not_the_readers(exercise, function) or grade(exercise, function, limit_s=CASE_LIMIT_S)
+
+
+def not_the_readers(exercise: Exercise, function: object) -> Verdict | None:
+    """A verdict that says no, if the function is the engine's own: it would pass, and nothing would be learnt."""
+    home = getattr(function, "__module__", None) or ""
+    if not _ENGINE.match(home):
+        return None
+    name = getattr(function, "__name__", exercise.name)
+    return failed(
+        exercise,
+        f"That is the engine's own {name}, imported from {home}: give yours. (Has yours the same name? Then the cell"
+        " or section that defines it has not been run since the import.)",
+    )
 
 
 def state_of(exercise: Exercise) -> State:
