@@ -26,6 +26,7 @@ VERBS = {
     "bench": "measure tokens per second, alone or beside transformers",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",
+    "hint": "the next hint for an exercise",
     "book": "build the book into HTML pages",
 }
 

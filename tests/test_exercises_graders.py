@@ -234,9 +234,7 @@ def _own_copy(exercise):
 
 @each_exercise
 def test_check_refuses_the_engine_s_own_function(exercise, capsys):
-    assert check(exercise.id, reference(exercise)) is False, (
-        "a reader who imported it would believe that theirs is done"
-    )
+    assert check(exercise.id, reference(exercise)) is False, "it would pass as the reader's"
     told = capsys.readouterr().out
     assert f"the engine's own {exercise.name}, imported from {exercise.reference.split(':')[0]}: give yours" in told
 

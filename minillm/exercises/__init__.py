@@ -35,6 +35,17 @@ def check(exercise_id: str, function: Callable[..., Any] | None = None) -> bool:
     return verdict.passed
 
 
+def hint(exercise_id: str, *, again: bool = False) -> None:
+    """Print the next hint for an exercise; with `again`, the first. Made for notebook cells, beside `check`.
+
+    Raises InputError for an unknown id.
+    """
+    from minillm.exercises.hints import next_hint
+    from minillm.exercises.manifest import find
+
+    print(next_hint(find(exercise_id), f'hint("{exercise_id}", again=True)', again=again))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """`minillm exercises`: list them, or give a stub back."""
     from minillm.exercises.command import main

@@ -40,7 +40,7 @@ class Row:
         if self.state is State.NO_FILE:
             return f"minillm exercises reset {self.exercise.chapter}"
         if self.state is State.STARTED:
-            return f"pytest --hint {self.exercise.id}"
+            return f"minillm hint {self.exercise.id}"
         return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
 
 

@@ -442,14 +442,16 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# The exercises of chapter 5 are graded by `pytest --ch 5`, or here, next to your own code. Write the function in a
-# cell, and ask for its grade in the next:
+# The exercises of chapter 5 can be graded here, next to your own code. Write the function in a cell, and ask for its
+# grade in the next:
 #
 # ```python
 # from minillm.errors import InputError  # 5.2 and 5.6 raise it
-# from minillm.exercises import check
+# from minillm.exercises import check, hint
 #
 # check("5.1", my_function)
+# hint("5.1")
 # ```
 #
 # A wrong answer is told what was given, what was wanted, and what the likely misunderstanding is.
+# Your file `minillm/exercises/ch05.py` is graded by `!minillm grade 5`, which works in any cell and any directory.

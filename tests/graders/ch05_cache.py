@@ -138,8 +138,8 @@ _SILENT = (
 )
 
 _NOT_IMPORTED = (
-    "InputError is not known where your function is. Say `from minillm.errors import InputError` at the top of the file,"
-    " or in a cell of the notebook that you run first."
+    "InputError is not known where your function is. Say `from minillm.errors import InputError` at the top of the"
+    " file, or in a cell of the notebook that you run first."
 )
 
 
