@@ -26,6 +26,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx-mathjax-offline",  # its module has dashes in its name
     "chapter_numbers",
+    "console_dollar",
     "exercise_ids",
     "figure_svg",
     "terms",

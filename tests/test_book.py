@@ -183,6 +183,16 @@ def test_a_chapter_that_uses_everything_shows_it(sample, tmp_path):
     assert soup.details.summary.get_text().strip() == "Why is the query not cached?"
 
 
+def test_of_a_console_example_the_copy_button_takes_what_is_typed_and_nothing_else(pages):
+    blocks = [block for soup in pages.values() for block in soup.select("div.highlight-console pre")]
+    assert any(re.search(r"^ #  ", block.get_text(), re.MULTILINE) for block in blocks), "a trace's table is in one"
+    for block in blocks:
+        typed = [line[2:] for line in block.get_text().splitlines() if line.startswith("$ ")]
+        for left_out in block.select(".linenos, .gp, .go"):  # conf.py: copybutton_exclude
+            left_out.extract()
+        assert [line for line in block.get_text().splitlines() if line.strip()] == typed
+
+
 # ---- the glossary
 
 
