@@ -8,6 +8,7 @@ import torch
 from exercise_files import reference_source
 from graders.common import formula
 
+from minillm.errors import InputError
 from minillm.exercises import NotStarted, check, reader_files
 from minillm.exercises.binding import reference
 from minillm.exercises.compare import difference, distance
@@ -183,6 +184,26 @@ def test_another_exception_than_the_wanted_one_is_told_with_its_message_and_line
     assert "came    NameError: name 'InputErrr' is not defined" in text
     assert 'raise InputErrr("no room")' in text
     assert "likely" not in text, "a name that nobody has misspelt before gets no made-up cause"
+
+
+@pytest.mark.parametrize(
+    ("refuse", "told"),
+    [
+        (lambda: InputError("no such length"), "You return the exception"),
+        (lambda: print("no such length"), "You leave the cache as it is, and nobody hears of it"),
+        (lambda: ValueError("no such length"), "You return the exception"),
+    ],
+)
+def test_a_refusal_that_is_none_is_not_taken_for_another(refuse, told):
+    def truncate(self, length):
+        if not 0 <= length <= self.length:
+            return refuse()
+        self._length = length
+        return None
+
+    text = grade(find("5.6"), truncate).text
+    assert told in text
+    assert "nearest" not in text, "nothing was clipped"
 
 
 def test_an_input_error_that_is_not_imported_is_told_how_to_import_it():

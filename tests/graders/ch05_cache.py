@@ -143,9 +143,29 @@ _NOT_IMPORTED = (
 )
 
 
-def _raise_unknown_name() -> None:
+_RETURNED = (
+    "You return the exception, so that nobody is stopped: the caller goes on with an object that it does not look at."
+    " Raise it: raise InputError(...)."
+)
+
+
+def _another_class(error: type[Exception]) -> str:
+    return (
+        f"You raise {error.__name__}. The engine's callers catch InputError, and make one sentence for the user of it:"
+        " `from minillm.errors import InputError`, and raise that."
+    )
+
+
+_OTHER_CLASSES = (ValueError, Exception, RuntimeError, IndexError)
+
+
+def _raise_unknown_name() -> Any:
     """What Python does at `raise InputError(...)` where nobody has imported it."""
     raise NameError("name 'InputError' is not defined")
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 _OwnInputError = type("InputError", (Exception,), {})
@@ -277,10 +297,13 @@ def _own_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     return _no_check(self, layer, k, v)
 
 
-def _not_imported(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
-    if self.length + k.shape[2] > self.max_seq_len:
-        _raise_unknown_name()
-    return _no_check(self, layer, k, v)
+def _append_refusing(refuse: Callable[[], Any]) -> Function:
+    """An answer that is right but for its refusal."""
+
+    def append(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+        return refuse() if self.length + k.shape[2] > self.max_seq_len else _no_check(self, layer, k, v)
+
+    return append
 
 
 def _silent_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
@@ -437,7 +460,17 @@ APPEND = Grader(
             " out: raise InputError with a sentence.",
         ),
         Mutant(_own_error, _OWN_ERROR),
-        Mutant(_not_imported, _NOT_IMPORTED),
+        Mutant(_append_refusing(_raise_unknown_name), _NOT_IMPORTED),
+        Mutant(_append_refusing(lambda: InputError("full")), _RETURNED),
+        Mutant(
+            _append_refusing(lambda: None),
+            "You see that the tokens do not fit, and go back without a word. The caller attends over what it was given:"
+            " raise InputError.",
+        ),
+        *(
+            Mutant(_append_refusing(lambda error=error: _raise(error("full"))), _another_class(error))
+            for error in _OTHER_CLASSES
+        ),
         Mutant(_silent_error, _SILENT),
     ],
     alternatives=[_checked_append(_token_by_token), _checked_append(_index_copy), _kind_of_error],
@@ -597,10 +630,16 @@ def _own_error_range(self: KVCache, length: int) -> None:
     self._length = length
 
 
-def _not_imported_range(self: KVCache, length: int) -> None:
-    if not 0 <= length <= self._length:
-        _raise_unknown_name()
-    self._length = length
+def _truncate_refusing(refuse: Callable[[], Any]) -> Function:
+    """An answer that is right but for its refusal."""
+
+    def truncate(self: KVCache, length: int) -> Any:
+        if not 0 <= length <= self._length:
+            return refuse()
+        self._length = length
+        return None
+
+    return truncate
 
 
 def _silent_range(self: KVCache, length: int) -> None:
@@ -682,9 +721,14 @@ TRUNCATE = Grader(
             "The length has not changed. It is what makes a token part of the cache: set self._length.",
         ),
         Mutant(
+            _truncate_refusing(lambda: None),
+            "You leave the cache as it is, and nobody hears of it. The caller believes that the cache holds what it"
+            " asked for: raise InputError.",
+        ),
+        Mutant(
             _clip,
-            "You clip a length that cannot be, without a word. The caller believes that the cache holds what it asked"
-            " for: raise InputError.",
+            "You set the length to the nearest one that can be, without a word. The caller believes that the"
+            " cache holds what it asked for: raise InputError.",
         ),
         Mutant(
             _may_grow,
@@ -721,7 +765,12 @@ TRUNCATE = Grader(
             " out: raise InputError with a sentence.",
         ),
         Mutant(_own_error_range, _OWN_ERROR),
-        Mutant(_not_imported_range, _NOT_IMPORTED),
+        Mutant(_truncate_refusing(_raise_unknown_name), _NOT_IMPORTED),
+        Mutant(_truncate_refusing(lambda: InputError("no")), _RETURNED),
+        *(
+            Mutant(_truncate_refusing(lambda error=error: _raise(error("no"))), _another_class(error))
+            for error in _OTHER_CLASSES
+        ),
         Mutant(_silent_range, _SILENT),
     ],
     alternatives=[_checked_truncate(_set), _checked_truncate(_step_back), _kind_of_error_range],

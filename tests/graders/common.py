@@ -44,11 +44,13 @@ def refusal(f: Function, *arguments: Any) -> Observation:
     message too: which name is not known is all that there is to it.)
     """
     try:
-        f(*arguments)
+        result = f(*arguments)
     except InputError as error:
         return {EXCEPTION: REFUSED if str(error).strip() else "InputError without a message"}
     except Exception as error:
         return {EXCEPTION: _in_words(error), UNEXPECTED: _told(error, f)}
+    if isinstance(result, BaseException):
+        return {EXCEPTION: "no exception: one is returned, and not raised"}
     return {EXCEPTION: "no exception"}
 
 
