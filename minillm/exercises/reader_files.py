@@ -156,6 +156,13 @@ def load(exercise: Exercise) -> Callable[..., Any]:
     return function
 
 
+def why_missing(exercise: Exercise) -> dict[str, str]:
+    """For each section of the exercise's file that could not be run, by exercise id: that, and for what."""
+    path = path_of(exercise)
+    failures = _namespace(path, read(path))[1]
+    return {part: f"cannot be run ({wrong.splitlines()[0]})" for part, wrong in failures.items() if part != _HEADER}
+
+
 @functools.lru_cache(maxsize=8)
 def _namespace(path: Path, text: str) -> tuple[dict[str, Any], dict[str, str]]:
     """What the file defines, and what went wrong in which of its parts (an exercise id, or the header)."""
