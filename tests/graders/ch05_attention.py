@@ -69,6 +69,28 @@ def _low_scores(batch: int, heads: int, kv_heads: int, new: int, so_far: int, di
     return q, k, v
 
 
+_FAR = 2.0**32  # between scores; a power of two, so that sums and scales of it are exact in float32
+
+
+def _lowest_scores(batch: int, heads: int, kv_heads: int, new: int, so_far: int, dim: int) -> tuple[Tensor, ...]:
+    """Every score is -2^32: lower than any number that people write for "very low", and all alike."""
+    q, k, v = _inputs(batch, heads, kv_heads, new, so_far, dim)
+    q, k = torch.zeros_like(q), torch.zeros_like(k)
+    q[..., 0], k[..., 0] = math.sqrt(dim), -_FAR
+    return q, k, v
+
+
+def _rising_scores(step: float) -> Callable[..., tuple[Tensor, ...]]:
+    """Each key's score is `step` above the one before, so that a hidden key lowered by less would win."""
+
+    def make(*sizes: int) -> tuple[Tensor, ...]:
+        q, k, v = _lowest_scores(*sizes)
+        k[..., 0] = step * torch.arange(-k.shape[2], 0, dtype=k.dtype)
+        return q, k, v
+
+    return make
+
+
 def _in_float64(*sizes: int) -> tuple[Tensor, ...]:
     return tuple(x.double() for x in _inputs(*sizes))
 
@@ -344,6 +366,16 @@ def _zeroed_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _by_hand(q, k, v, weights=lambda scores: (scores * mask).softmax(dim=-1))
 
 
+def _lowered(amount: float) -> Function:
+    """Hidden scores minus an amount, the habit of additive masks."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        hidden = ~_lower_right(q.shape[2], k.shape[2])
+        return _by_hand(q, k, v, weights=lambda scores: (scores + hidden * -amount).softmax(dim=-1))
+
+    return attention
+
+
 def _zeroed_weights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     mask = _lower_right(q.shape[2], k.shape[2])
     return _by_hand(q, k, v, weights=lambda scores: scores.softmax(dim=-1) * mask)
@@ -385,6 +417,9 @@ CAUSAL_ATTENTION = Grader(
         _case("the very first token", (3, 8, 2, 1, 1, 6)),
         _case("scores in the hundreds", (3, 8, 2, 5, 11, 16), _large_scores),
         _case("every score about -122,500", (3, 8, 2, 5, 11, 16), _low_scores),
+        _case("every score -4,294,967,296 (2^32)", (3, 8, 2, 5, 11, 16), _lowest_scores),
+        _case("each key's score 65,536 above the one before", (3, 8, 2, 5, 11, 16), _rising_scores(2.0**16)),
+        _case("each key's score 2^32 above the one before", (3, 8, 2, 5, 11, 16), _rising_scores(_FAR)),
         _case("everything in float64", (3, 8, 2, 5, 11, 6), _in_float64),
     ],
     mutants=[
@@ -431,6 +466,21 @@ CAUSAL_ATTENTION = Grader(
             _masked(fill=-1e4),
             "You give hidden keys a score that is low, and not the lowest. Where the visible ones are lower still, the"
             " hidden ones get all the weight: fill with -inf, below which there is nothing.",
+        ),
+        Mutant(
+            _masked(fill=-1e9),
+            "You fill hidden scores with a number that looks low enough, -1e9 or the like. Where the visible ones are"
+            " lower still, the hidden ones get all the weight: fill with -inf, below which there is nothing.",
+        ),
+        Mutant(
+            _lowered(1e4),
+            "You lower hidden scores by an amount (+ mask * -1e4), instead of replacing them. A hidden score that is"
+            " higher than the visible ones by more than that still wins: put -inf into its place.",
+        ),
+        Mutant(
+            _lowered(1e9),
+            "You lower hidden scores by a large amount, such as 1e9. However large: a hidden score may be higher than"
+            " the visible ones by more. Put -inf into its place, or add -inf.",
         ),
         Mutant(
             _zeroed_weights,
