@@ -27,7 +27,7 @@ EXERCISE_TESTS = Path(__file__).resolve().parent / "test_exercises.py"
 def pytest_addoption(parser):
     group = parser.getgroup("the book's exercises")
     group.addoption("--ch", metavar="N", help="grade your exercises of chapter N (or one, 5.2), and nothing else")
-    group.addoption("--hint", metavar="ID", help="print the next hint for an exercise")
+    group.addoption("--hint", metavar="ID", nargs="?", const="", help="print the next hint for an exercise")
     group.addoption("--again", action="store_true", help="with --hint: begin with the first hint again")
 
 
@@ -40,6 +40,8 @@ def pytest_cmdline_main(config):
         raise pytest.UsageError(
             f"--ch {chapter} grades the exercises and runs no other tests: leave out {' and '.join(others)}"
         )
+    if hint == "":
+        raise pytest.UsageError("--hint wants an exercise: pytest --hint 5.2 (`minillm exercises` lists them)")
     try:
         if chapter is not None:
             select(chapter)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from exercise_files import reference_source
+from exercise_files import reference_source, write_exercises
 from graders.common import formula
 
 from minillm.errors import InputError
@@ -267,9 +267,41 @@ def test_check_takes_a_function_of_a_notebook_or_of_the_reader_s_file(home):
     assert check("5.4", own) is True
 
 
-def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):
-    from exercise_files import write_exercises
+def test_check_says_where_an_answer_of_a_cell_goes_until_it_is_there(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path / "exercises"))
+    own = _own_copy(find("5.1"))
+    check("5.1", own)
+    assert "minillm exercises reset 5" in capsys.readouterr().out
+    (tmp_path / "exercises").mkdir()
+    path = write_exercises(tmp_path / "exercises") / "ch05.py"
+    check("5.1", own)
+    line = path.read_text(encoding="utf-8").splitlines().index(next(_markers(path, "5.1"))) + 1
+    assert f"Now put it into {path}, from line {line}: there --mine and the progress table" in capsys.readouterr().out
+    check("5.1", lambda config, dtype: 1)
+    assert "Now put it" not in capsys.readouterr().out
+    write_exercises(tmp_path / "exercises", e5_1=reference_source(find("5.1")))
+    check("5.1", own)
+    assert "Now put it" not in capsys.readouterr().out
 
+
+def _markers(path, exercise_id):
+    return (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(f"# --- {exercise_id}"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((5.1, len), r'"5\.1" with its quotes, and not 5\.1'),
+        ((len, "5.1"), r'swapped: check\("5\.1", my_function\)'),
+        (("5", len), r"no exercise '5': chapter 5 has 5\.1, 5\.2, .*5\.7$"),
+    ],
+)
+def test_check_with_wrong_arguments_says_how_it_is_called(arguments, told):
+    with pytest.raises(InputError, match=told):
+        check(*arguments)
+
+
+def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("MINILLM_EXERCISES", str(write_exercises(tmp_path)))
     assert check("1.3") is False
     assert "not started" in capsys.readouterr().out

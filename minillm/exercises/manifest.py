@@ -4,6 +4,7 @@ No torch here: listing and hints are quick.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.errors import InputError
 
@@ -182,12 +183,18 @@ EXERCISES: tuple[Exercise, ...] = (
 )
 
 
-def find(exercise_id: str) -> Exercise:
-    """The exercise with this id. Raises InputError where there is none."""
+def find(exercise_id: Any) -> Exercise:
+    """The exercise with this id, a string. Raises InputError where there is none."""
+    if not isinstance(exercise_id, str):
+        raise InputError(f'an exercise\'s id is a text, such as "5.1" with its quotes, and not {exercise_id!r}')
     for exercise in EXERCISES:
         if exercise.id == exercise_id:
             return exercise
-    raise InputError(f"there is no exercise {exercise_id!r}: there are {', '.join(e.id for e in EXERCISES)}")
+    chapter = exercise_id.split(".")[0]
+    of_chapter = [e.id for e in EXERCISES if str(e.chapter) == chapter]
+    some = f"there are some for {_known_chapters()}"
+    known = f"chapter {chapter} has {', '.join(of_chapter)}" if of_chapter else some
+    raise InputError(f"there is no exercise {exercise_id!r}: {known}")
 
 
 def select(what: str) -> tuple[Exercise, ...]:
