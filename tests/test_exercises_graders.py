@@ -161,7 +161,7 @@ def test_a_failure_says_what_was_given_wanted_and_came_the_cause_and_where_to_re
     assert "wanted  the result: 0.7" in text
     assert "came    0.8" in text
     assert "likely  One TPOT too many" in text
-    assert "read    chapters/01-the-journey.md#ex-1-2" in text
+    assert "read    chapters/01-the-journey.md#the-arithmetic" in text
 
 
 def _append_with(refuse):
@@ -313,3 +313,11 @@ def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tm
 def test_the_chapter_sets_the_exercise_under_the_name_and_the_label_that_a_failure_points_to(exercise):
     chapter = (Path(__file__).parents[1] / exercise.chapter_path).read_text(encoding="utf-8")
     assert f"```{{exercise}} {exercise.title}\n:label: {exercise.anchor}\n" in chapter
+
+
+@each_exercise
+def test_a_failure_sends_the_reader_to_a_section_that_is_there(exercise):
+    chapter = (Path(__file__).parents[1] / exercise.chapter_path).read_text(encoding="utf-8")
+    headings = [line.lstrip("#").strip().lower() for line in chapter.splitlines() if line.startswith("##")]
+    anchors = ["".join(c for c in heading if c.isalnum() or c in " -").replace(" ", "-") for heading in headings]
+    assert exercise.where.split("#")[1] in [*anchors, exercise.anchor]

@@ -1,6 +1,7 @@
 """Accidents in a reader's file: each fails its own exercise alone, and shows the reader's own line."""
 
 import itertools
+import linecache
 import textwrap
 import threading
 import time
@@ -129,6 +130,15 @@ def test_a_cell_s_answer_that_calls_a_wrong_one_is_sent_to_that_one(capsys):
     assert "Mend 5.4 first" in capsys.readouterr().out
     names["causal_mask"] = reference(find("5.4"))
     assert check("5.5", names["causal_attention"]) is True
+
+
+def test_a_line_in_a_notebook_s_cell_is_shown_as_that(capsys):
+    source = "def tokens_that_fit(num_bytes, config, dtype, batch_size=1):\n    return num_bytes // nothing\n"
+    file_name, names = "/somewhere/ipykernel_123/456789.py", {}
+    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)  # as IPython does
+    exec(compile(source, file_name, "exec"), names)
+    check("5.7", names["tokens_that_fit"])
+    assert "line    your cell, line 2: return num_bytes // nothing" in capsys.readouterr().out
 
 
 def test_the_engine_s_function_imported_in_the_place_of_one_s_own_is_refused(own):

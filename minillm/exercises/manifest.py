@@ -22,6 +22,7 @@ class Exercise:
     title: str
     reference: str
     hints: tuple[str, ...]
+    section: str = ""  # the anchor of the chapter's section that explains it; "": the exercise's own place
 
     @property
     def chapter(self) -> int:
@@ -50,8 +51,8 @@ class Exercise:
 
     @property
     def where(self) -> str:
-        """The place in the book: chapters/05-the-kv-cache.md#ex-5-2."""
-        return f"{self.chapter_path}#{self.anchor}"
+        """Where the book explains it: chapters/05-the-kv-cache.md#the-code."""
+        return f"{self.chapter_path}#{self.section or self.anchor}"
 
 
 EXERCISES: tuple[Exercise, ...] = (
@@ -64,6 +65,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Three tokens have two gaps. All gaps together reach from the first token to the last.",
             "(last time - first time) / (number of tokens - 1), and None where that would divide by zero.",
         ),
+        section="where-it-breaks",
     ),
     Exercise(
         "1.2",
@@ -74,6 +76,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "One of them. Each of the others adds one TPOT.",
             "ttft_s + (completion_tokens - 1) * tpot_s",
         ),
+        section="the-arithmetic",
     ),
     Exercise(
         "1.3",
@@ -86,6 +89,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The prompt and all generated tokens but the last. Mind the request that generated none: it has no last"
             " token to leave out.",
         ),
+        section="read-a-trace",
     ),
     Exercise(
         "1.4",
@@ -96,6 +100,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Bytes per second divided by bytes per token is tokens per second.",
             "One token reads weight_bytes + kv_bytes.",
         ),
+        section="the-arithmetic",
     ),
     Exercise(
         "5.1",
@@ -108,6 +113,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "2 (K and V) x num_hidden_layers x num_key_value_heads x head_dim x dtype.itemsize. Take head_dim from the"
             " config: not every model's is hidden_size / num_attention_heads.",
         ),
+        section="the-price-in-bytes",
     ),
     Exercise(
         "5.2",
@@ -120,6 +126,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Check end against self.max_seq_len first. Then keys = self.keys[layer]; keys[:, :, start:end] = k; the"
             " same for the values; return keys[:, :, :end], values[:, :, :end].",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.3",
@@ -133,6 +140,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " head. Cheaper: view q as [B, Hkv, H // Hkv, D], so that a group's queries are the rows of one matrix"
             " product with its key head, and view the result back.",
         ),
+        section="fewer-heads-to-remember",
     ),
     Exercise(
         "5.4",
@@ -144,6 +152,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "torch.ones(q_len, kv_len, dtype=torch.bool, device=device), and then .tril with the diagonal moved right"
             " by the number of cached tokens.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.5",
@@ -158,6 +167,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " F.scaled_dot_product_attention: attn_mask=causal_mask(...) and enable_gqa=True; its is_causal=True aligns"
             " the mask to the upper left, which is right only for T == S.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.6",
@@ -168,6 +178,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The length alone. Everything behind it is scrap that the next append overwrites.",
             "Raise InputError unless 0 <= length <= self.length; then set self._length = length. Nothing else.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.7",
@@ -179,6 +190,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "num_bytes // (kv_bytes_per_token(config, dtype) * batch_size): whole tokens only, so the division rounds"
             " down.",
         ),
+        section="the-price-in-bytes",
     ),
 )
 

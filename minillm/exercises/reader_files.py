@@ -52,7 +52,9 @@ def path_of(exercise: Exercise) -> Path:
 
 
 def shown(path: Path) -> str:
-    """A path as readers type it: relative to where they are, if it is below."""
+    """A path as readers type it: relative to where they are, if it is below. A notebook's cell has no path to type."""
+    if path.parent.name.startswith("ipykernel_"):
+        return "your cell"
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
