@@ -122,6 +122,29 @@ def test_an_answer_of_the_wrong_kind_is_named(answer, told):
     assert told in verdict.text
 
 
+class _Cache:
+    def append(self, layer, k, v):
+        return k, v
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda layer, k, v: (k, v), "yours takes (layer, k, v). It is a method of the cache's: its first parameter"),
+        (_Cache().append, "bound to an object already: give the function itself, _Cache.append"),
+        (lambda self, layer, k: k, "It is called with (self, layer, k, v), and yours takes (self, layer, k)."),
+    ],
+)
+def test_an_answer_that_cannot_be_called_is_told_how_it_is_called(answer, told):
+    verdict = grade(find("5.2"), answer)
+    assert told in verdict.text
+    assert verdict.text.count("likely") == 1
+
+
+def test_a_type_error_inside_an_answer_is_not_taken_for_one_of_its_parameters():
+    assert grade(find("5.2"), lambda self, layer, k, v: len(layer)).cause == ""
+
+
 def test_something_that_is_no_function_is_a_failure_and_not_an_accident():
     assert "not a function" in grade(ATTENTION, 3).text
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.exercises import NotStarted
+from minillm.exercises.calling import wrong_parameters
 from minillm.exercises.compare import difference, distance
 from minillm.exercises.defaults import torch_defaults_kept
 from minillm.exercises.manifest import Exercise
@@ -75,7 +76,9 @@ def grade(exercise: Exercise, function: Any, grader: Grader | None = None, limit
     outcomes = run_cases(grader, function, limit_s)
     for case, outcome, want in zip(grader.cases, outcomes, wants, strict=False):
         if _outcome_distance(outcome, want) > 1:
-            mutant = _matching_mutant(grader, outcomes, wants)
+            is_type_error = isinstance(outcome, Raised) and outcome.message.startswith("TypeError")
+            unfit = wrong_parameters(exercise, function) if is_type_error else ""
+            mutant = Mutant(function, unfit) if unfit else _matching_mutant(grader, outcomes, wants)
             return _failure(exercise, case, outcome, want, mutant)
     return Verdict(exercise, True, f"{exercise.id} {exercise.title}: passed, {len(grader.cases)} cases.")
 

@@ -235,6 +235,17 @@ def _single(**changes: Callable) -> Function:
     return lambda q, k, v: _by_hand(q, k, v, **changes)
 
 
+def _groups_apart(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The right numbers as [B, Hkv, G, 1, D]: a group is an axis still."""
+    return _by_hand(q, k, v).unflatten(1, (k.shape[1], -1))
+
+
+def _groups_swapped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    batch, heads, _, dim = q.shape
+    rows = q.reshape(batch, heads // k.shape[1], k.shape[1], dim).transpose(1, 2)  # [B, Hkv, G, D]
+    return ((rows @ k.mT / math.sqrt(dim)).softmax(-1) @ v).reshape(batch, heads, 1, dim)
+
+
 SINGLE_QUERY_ATTENTION = Grader(
     cases=[
         _case("a decode step on 10 cached tokens, groups of 4 heads", (3, 8, 2, 1, 11, 6)),
@@ -254,6 +265,26 @@ SINGLE_QUERY_ATTENTION = Grader(
         Mutant(
             _single(mask=lambda q_len, kv_len: torch.arange(kv_len)[None] != kv_len - 1),
             "The newest token does not see itself. Its own key is the last of k, and it may look at that one too.",
+        ),
+        Mutant(
+            _single(scale=lambda q, k: k.shape[2] ** -0.5),
+            "You scale by the number of keys. The scale is 1 / sqrt(head_dim), the last axis: a dot product has"
+            " head_dim terms, however many keys there are.",
+        ),
+        Mutant(
+            lambda q, k, v: _groups_apart(q, k, v).squeeze(3),
+            "You give back the groups, [B, Hkv, H / Hkv, D]. The heads belong in one axis again: .view(B, H, 1, D) at"
+            " the end.",
+        ),
+        Mutant(
+            lambda q, k, v: _single()(q, k, v).transpose(1, 2),
+            "The axes of heads and tokens have changed places: [B, 1, H, D]. What you swapped to compute, swap back:"
+            " .transpose(1, 2).",
+        ),
+        Mutant(
+            _groups_swapped,
+            "You split the heads as [H / Hkv, Hkv] and join them as [Hkv, H / Hkv]. Neighbours share a key head, so it"
+            " is q.view(B, Hkv, H / Hkv, D), and the same order back.",
         ),
         Mutant(_single(spread=lambda x, group: x), _NO_GROUPS),
         Mutant(_scaled_keys, _WRITES_KEYS),
@@ -381,6 +412,11 @@ def _zeroed_weights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _by_hand(q, k, v, weights=lambda scores: scores.softmax(dim=-1) * mask)
 
 
+def _fused_hiding_what_is_allowed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    hidden = ~_lower_right(q.shape[2], k.shape[2])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden, enable_gqa=True)
+
+
 def _rows_out_of_step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """A group's queries as rows of one matrix, head by head, and a mask whose rows go token by token."""
     batch, heads, q_len, dim = q.shape
@@ -452,6 +488,11 @@ CAUSAL_ATTENTION = Grader(
             _masked(lambda t, s: ~_lower_right(t, s)),
             "You hide what the mask allows. It is True where a query may look, and masked_fill fills where it is given"
             " True: turn it round, masked_fill(~mask, -inf).",
+        ),
+        Mutant(
+            _fused_hiding_what_is_allowed,
+            "You turn the mask round for scaled_dot_product_attention. Its attn_mask is True where a query may look, as"
+            " causal_mask is: give it as it is. (Only masked_fill wants the opposite.)",
         ),
         Mutant(
             _rows_out_of_step,

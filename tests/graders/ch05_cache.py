@@ -278,6 +278,16 @@ def _cat(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) 
     )
 
 
+def _cat_behind_the_room(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    return torch.cat([self.keys[layer], k], 2), torch.cat([self.values[layer], v], 2)
+
+
+def _heads_for_places(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    self.keys[layer, :, start:end] = k
+    self.values[layer, :, start:end] = v
+    return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
 def _no_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     return _in_place(self, layer, k, v, self.length, self.length + k.shape[2])
 
@@ -440,6 +450,16 @@ APPEND = Grader(
             _checked_append(_cat),
             "You join old and new with torch.cat and keep nothing: the cache itself has not changed, and joining copies"
             " all of it each time. Write into self.keys[layer], in place.",
+        ),
+        Mutant(
+            _checked_append(_cat_behind_the_room),
+            "You join the new tokens to the whole room with torch.cat: behind its last place, not behind the last"
+            " token, and in a copy that nobody keeps. Write into self.keys[layer], from self.length on.",
+        ),
+        Mutant(
+            _checked_append(_heads_for_places),
+            "Your slice runs along the heads. self.keys[layer] is [B, Hkv, max_seq_len, D], so the places are its third"
+            " axis: self.keys[layer, :, :, start:end].",
         ),
         Mutant(
             _no_check,
@@ -666,6 +686,12 @@ def _not_the_same(self: KVCache, length: int) -> None:
     self._length = length
 
 
+def _neither_end(self: KVCache, length: int) -> None:
+    if not 0 < length < self._length:
+        raise InputError("no")
+    self._length = length
+
+
 def _assert_range(self: KVCache, length: int) -> None:
     assert 0 <= length <= self._length
     self._length = length
@@ -758,6 +784,11 @@ TRUNCATE = Grader(
             _not_the_same,
             "You refuse the length that the cache has. Forgetting nothing is allowed: a prompt that shares all of its"
             " tokens with the last one asks for that.",
+        ),
+        Mutant(
+            _neither_end,
+            "You refuse both 0 and the length that the cache has. Forgetting everything and forgetting nothing are both"
+            " allowed: 0 <= length <= self.length.",
         ),
         Mutant(
             _assert_range,
