@@ -29,6 +29,7 @@ extensions = [
     "console_dollar",
     "exercise_ids",
     "figure_svg",
+    "reading_order",
     "terms",
 ]
 
