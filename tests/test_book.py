@@ -194,6 +194,14 @@ def test_of_a_console_example_the_copy_button_takes_what_is_typed_and_nothing_el
         assert [line for line in block.get_text().splitlines() if line.strip()] == typed
 
 
+def test_what_scrolls_sideways_shows_at_which_edge_it_goes_on():
+    css = read(CHAPTERS / "_static" / "book.css")
+    shaded = re.search(r"\n([^{}]*)\{[^{}]*overflow-x: auto;[^{}]*var\(--fig-edge\)", css)
+    assert shaded
+    for wide in (".figure-scroll", "div.math", ".pst-scrollable-table-container"):
+        assert wide in shaded[1], "a phone hides its scroll bars"
+
+
 def test_next_goes_from_a_chapter_to_its_notebook_and_on_to_the_next_chapter(pages):
     page, order = "chapters/index.html", []
     while page:
@@ -366,6 +374,12 @@ def test_every_colour_that_a_figure_uses_is_defined_in_both_themes():
     assert light == dark
     for path in (CHAPTERS / "figures").glob("*.svg"):
         assert set(re.findall(r"var\((--fig-[\w-]+)", read(path))) <= light, path.name
+
+
+def test_words_of_a_figure_are_not_drawn_in_the_colour_of_its_grid():
+    for path in (CHAPTERS / "figures").glob("*.svg"):
+        faint = re.findall(r"<text[^>]*fill=.var\(--fig-grid\)[^>]*>[^<]*", read(path))
+        assert not faint, f"{path.name}: nobody can read them, least of all in the dark"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
