@@ -9,7 +9,7 @@ import pytest
 from exercise_files import reference_source, write_exercises, write_solutions
 from in_process import call
 
-from minillm.exercises import hint
+from minillm.exercises import hint, reader_files
 from minillm.exercises.checkout import checkout
 from minillm.exercises.manifest import EXERCISES, find
 
@@ -172,6 +172,23 @@ def test_reset_on_the_command_line_says_where_the_reader_s_version_is(tmp_path, 
     code, out, _ = call(capsys, "exercises", "reset", "5.1")
     assert code == 0
     assert str(tmp_path / "kept" / "ch05_5.1_1.py") in out
+
+
+def test_reset_takes_several_exercises_and_refuses_all_if_one_is_unknown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    path = write_solutions(tmp_path) / "ch05.py"
+    before = path.read_text(encoding="utf-8")
+    code, out, err = call(capsys, "exercises", "reset", "5.1", "5.9")
+    assert (code, out) == (2, "")
+    assert "there is no exercise '5.9'" in err
+    assert path.read_text(encoding="utf-8") == before
+    code, out, _ = call(capsys, "exercises", "reset", "5.1", "5.3")
+    assert code == 0
+    assert out.startswith("5.1 is a stub again")
+    assert "\n5.3 is a stub again" in out
+    assert not reader_files.is_started(find("5.1"))
+    assert not reader_files.is_started(find("5.3"))
+    assert reader_files.is_started(find("5.2"))
 
 
 @pytest.mark.parametrize(
