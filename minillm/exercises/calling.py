@@ -12,12 +12,13 @@ def wrong_parameters(exercise: Exercise, function: Callable[..., Any]) -> str:
     """In a sentence or two, what is wrong with the function's parameters; "" if it can be called, or nobody knows."""
     wanted = _without_types(reference(exercise))
     try:
-        own = inspect.signature(function)
-        own.bind(*wanted.parameters)
-    except ValueError:  # a function that does not say what it takes
+        own = _without_types(function)
+    except (TypeError, ValueError):  # a function that does not say what it takes
         return ""
+    try:
+        own.bind(*wanted.parameters)
     except TypeError:
-        told = f"It is called with {wanted}, and yours takes {_without_types(function)}."
+        told = f"It is called with {wanted}, and yours takes {own}."
     else:
         return ""
     if inspect.ismethod(function):
