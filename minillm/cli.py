@@ -27,6 +27,7 @@ VERBS = {
     "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",
+    "hint": "the next hint for an exercise",
     "book": "build the book into HTML pages",
 }
 

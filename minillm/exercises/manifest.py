@@ -4,6 +4,7 @@ No torch here: listing and hints are quick.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.errors import InputError
 
@@ -26,6 +27,7 @@ class Exercise:
     title: str
     reference: str
     hints: tuple[str, ...]
+    section: str = ""  # the anchor of the chapter's section that explains it; "": the exercise's own place
 
     @property
     def chapter(self) -> int:
@@ -54,8 +56,8 @@ class Exercise:
 
     @property
     def where(self) -> str:
-        """The place in the book: chapters/05-the-kv-cache.md#ex-5-2."""
-        return f"{self.chapter_path}#{self.anchor}"
+        """Where the book explains it: chapters/05-the-kv-cache.md#the-code."""
+        return f"{self.chapter_path}#{self.section or self.anchor}"
 
 
 EXERCISES: tuple[Exercise, ...] = (
@@ -68,6 +70,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Three tokens have two gaps. All gaps together reach from the first token to the last.",
             "(last time - first time) / (number of tokens - 1), and None where that would divide by zero.",
         ),
+        section="where-it-breaks",
     ),
     Exercise(
         "1.2",
@@ -78,6 +81,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "One of them. Each of the others adds one TPOT.",
             "ttft_s + (completion_tokens - 1) * tpot_s",
         ),
+        section="the-arithmetic",
     ),
     Exercise(
         "1.3",
@@ -90,6 +94,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The prompt and all generated tokens but the last. Mind the request that generated none: it has no last"
             " token to leave out.",
         ),
+        section="read-a-trace",
     ),
     Exercise(
         "1.4",
@@ -100,6 +105,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Bytes per second divided by bytes per token is tokens per second.",
             "One token reads weight_bytes + kv_bytes.",
         ),
+        section="the-arithmetic",
     ),
     Exercise(
         "5.1",
@@ -112,6 +118,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "2 (K and V) x num_hidden_layers x num_key_value_heads x head_dim x dtype.itemsize. Take head_dim from the"
             " config: not every model's is hidden_size / num_attention_heads.",
         ),
+        section="the-price-in-bytes",
     ),
     Exercise(
         "5.2",
@@ -124,6 +131,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Check end against self.max_seq_len first. Then keys = self.keys[layer]; keys[:, :, start:end] = k; the"
             " same for the values; return keys[:, :, :end], values[:, :, :end].",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.3",
@@ -137,6 +145,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " head. Cheaper: view q as [B, Hkv, H // Hkv, D], so that a group's queries are the rows of one matrix"
             " product with its key head, and view the result back.",
         ),
+        section="fewer-heads-to-remember",
     ),
     Exercise(
         "5.4",
@@ -148,6 +157,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "torch.ones(q_len, kv_len, dtype=torch.bool, device=device), and then .tril with the diagonal moved right"
             " by the number of cached tokens.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.5",
@@ -162,6 +172,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " F.scaled_dot_product_attention: attn_mask=causal_mask(...) and enable_gqa=True; its is_causal=True aligns"
             " the mask to the upper left, which is right only for T == S.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.6",
@@ -172,6 +183,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The length alone. Everything behind it is scrap that the next append overwrites.",
             "Raise InputError unless 0 <= length <= self.length; then set self._length = length. Nothing else.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.7",
@@ -183,6 +195,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "num_bytes // (kv_bytes_per_token(config, dtype) * batch_size): whole tokens only, so the division rounds"
             " down.",
         ),
+        section="the-price-in-bytes",
     ),
     Exercise(
         "9.1",
@@ -291,12 +304,18 @@ EXERCISES: tuple[Exercise, ...] = (
 )
 
 
-def find(exercise_id: str) -> Exercise:
-    """The exercise with this id. Raises InputError where there is none."""
+def find(exercise_id: Any) -> Exercise:
+    """The exercise with this id, a string. Raises InputError where there is none."""
+    if not isinstance(exercise_id, str):
+        raise InputError(f'an exercise\'s id is a text, such as "5.1" with its quotes, and not {exercise_id!r}')
     for exercise in EXERCISES:
         if exercise.id == exercise_id:
             return exercise
-    raise InputError(f"there is no exercise {exercise_id!r}: there are {', '.join(e.id for e in EXERCISES)}")
+    chapter = exercise_id.split(".")[0]
+    of_chapter = [e.id for e in EXERCISES if str(e.chapter) == chapter]
+    some = f"there are some for {_known_chapters()}"
+    known = f"chapter {chapter} has {', '.join(of_chapter)}" if of_chapter else some
+    raise InputError(f"there is no exercise {exercise_id!r}: {known}")
 
 
 def select(what: str) -> tuple[Exercise, ...]:

@@ -1,8 +1,9 @@
 # %% [markdown]
-# # The journey of a request
+# # Notebook 1: The journey of a request
 #
-# Beside chapter 1. You send a prompt, follow it through the engine, and then measure each cell of the one table that
-# this book hangs on: prefill against decode. At the end you predict a request before you run it.
+# Beside [chapter 1](../chapters/01-the-journey.md). You send a prompt, follow it through the engine, and then measure
+# each cell of the one table that this book hangs on: prefill against decode. At the end you predict a request before
+# you run it.
 #
 # The notebook runs from top to bottom on a CPU in about a minute, and on a CUDA GPU as it stands. The times that you
 # see are those of one small machine; run the cells, and they are yours.
