@@ -329,4 +329,5 @@ def select(what: str) -> tuple[Exercise, ...]:
 
 
 def _known_chapters() -> str:
-    return "chapters " + " and ".join(map(str, _CHAPTERS))
+    *others, last = map(str, _CHAPTERS)
+    return f"chapters {', '.join(others)} and {last}"
