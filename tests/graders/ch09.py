@@ -11,9 +11,9 @@ from minillm.machine.shape import ModelShape, num_active_params
 # --- 9.1 -------------------------------------------------------------------------------------------------------------
 
 SMALL = Machine(100.0, 1000.0)
-H100 = Machine(3.35e12, 989e12)
+H100 = Machine(3.35e12, 989.4e12)
 _SMALL = "a machine of 100 bytes/s and 1,000 FLOP/s"
-_H100 = "an H100: 3.35e12 bytes/s and 989e12 FLOP/s"
+_H100 = "an H100: 3.35e12 bytes/s and 989.4e12 FLOP/s"
 
 ATTAINABLE = Grader(
     cases=[
