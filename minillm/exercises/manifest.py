@@ -236,8 +236,8 @@ EXERCISES: tuple[Exercise, ...] = (
             "If 5,000 tokens do not fit, what do you know about 6,000?",
             "Keep two numbers: one that fits (0 to begin with) and one that does not (one more than the longest), and"
             " ask about the middle.",
-            "good, bad = 0, longest + 1; while bad - good > 1: middle = (good + bad) // 2; where it fits, good = middle,"
-            " else bad = middle. Return good. 0 itself is never asked about: a workload has at least one token.",
+            "good, bad = 0, longest + 1; while bad - good > 1: middle = (good + bad) // 2; if that fits, good ="
+            " middle, else bad = middle. Return good. 0 itself is never asked about: a workload has at least one token.",
         ),
     ),
     Exercise(
