@@ -237,7 +237,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Keep two numbers: one that fits (0 to begin with) and one that does not (one more than the longest), and"
             " ask about the middle.",
             "good, bad = 0, longest + 1; while bad - good > 1: middle = (good + bad) // 2; if that fits, good ="
-            " middle, else bad = middle. Return good. 0 itself is never asked about: a workload has at least one token.",
+            " middle, else bad = middle. Return good. 0 itself is never asked about: a workload has a token at least.",
         ),
     ),
     Exercise(

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 from graders.common import REFUSED, formula, refusal
 from minillm.errors import InputError
+from minillm.exercises.compare import in_words
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.machine.shape import ModelShape
 
@@ -142,7 +143,8 @@ _SIZES = [field.name for field in fields(ModelShape)]
 
 
 def _sizes(shape: object) -> Observation:
-    return {name: getattr(shape, name, f"none: came {shape!r}") for name in _SIZES}
+    kind = "a ModelShape" if isinstance(shape, ModelShape) else in_words(shape)
+    return {"the answer": kind, **{name: getattr(shape, name, None) for name in _SIZES}}
 
 
 def _share(given: str, shape: ModelShape, gpus: int, **changed: int) -> Case:
