@@ -84,7 +84,7 @@ def one_gpu_over_the_batch(model: str = "llama-2-13b", gpu: str = "H100", contex
         axes.annotate(
             f"the GPU: {memory:.1f} GB, {most} sequences",
             (0, memory),
-            xytext=(-16, 6),
+            xytext=(-4, 6),
             textcoords="offset points",
             color=INK,
             fontsize=12,

@@ -254,7 +254,7 @@ for number in (most, most + 1):
     print(f"{number:4}: {total / 1e9:6.2f} GB, {total / gpu.memory_bytes:.1%}: {judge(total, gpu.memory_bytes)}")
     assert question.fits(replace(question.load, batch=number)) == (number <= most)
 
-# %%
+# %% tags=["measured"]
 batches = range(1, 2 * most + 4)
 needs = [question.demand(replace(question.load, batch=number)) for number in batches]
 layers = {
@@ -264,15 +264,15 @@ layers = {
 }
 figure, axes = plt.subplots()
 axes.stackplot(batches, *layers.values(), labels=layers)
-axes.axhline(gpu.memory_bytes / 1e9, color="black", linestyle="--", label=f"{gpu.name}")
+axes.axhline(gpu.memory_bytes / 1e9, color="black", linestyle="--", label=gpu.name)
 axes.axvline(most, color="black", linewidth=0.8, linestyle=":")
 axes.set(xlabel=f"sequences of {MY_CONTEXT:,} tokens", ylabel="GB", title=MY_MODEL, xlim=(1, max(batches)))
 axes.legend(loc="upper left")
 plt.show()
 
 # %% [markdown]
-# The seed of every capacity plan: a floor that is paid once, and a slope. Now cut a larger model over several GPUs, and
-# see what divides and what does not.
+# A floor that is paid once, and a slope: every capacity plan begins with these two. Now cut a larger model over several
+# GPUs, and see what divides and what does not.
 
 # %%
 large_shape = BY_NAME["llama-3-70b"].shape
@@ -288,13 +288,13 @@ assert in_all[4] == 2 * in_all[3], "on sixteen, each is held twice"
 assert shard(large_shape, 16).num_key_value_heads == 1
 
 # %% [markdown]
-# And the last lever, the context, on one GPU with four bits per weight:
+# And the last two levers together, fewer bits and a shorter context, for 64 sequences on one GPU:
 
 # %%
 for name in ("bfloat16", "int8", "int4"):
-    load = Workload(context=4096, batch=8, weights=FORMATS[name])
-    tokens = largest_context(Question(large_shape, load, find("h200").memory_bytes))
-    print(f"llama-3-70b on an H200, {name:<8}, 8 sequences: {tokens:,} tokens each" if tokens else f"{name}: no room")
+    load_64 = Workload(context=4096, batch=64, weights=FORMATS[name])
+    tokens = largest_context(Question(large_shape, load_64, find("h200").memory_bytes))
+    print(f"llama-3-70b on an H200 in {name:<8}: {f'{tokens:,} tokens each' if tokens else 'not even one token each'}")
 
 # %% [markdown]
 # ## Exercises
