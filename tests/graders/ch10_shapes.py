@@ -152,7 +152,7 @@ def _share(given: str, shape: ModelShape, gpus: int, **changed: int) -> Case:
     return Case(
         f"{given}, {gpus} GPUs",
         lambda f: _sizes(f(shape, gpus)),
-        lambda: _sizes(shape) | changed,
+        lambda: {**_sizes(shape), **changed},
     )
 
 
