@@ -26,8 +26,10 @@ extensions = [
     "sphinx_copybutton",
     "sphinx-mathjax-offline",  # its module has dashes in its name
     "chapter_numbers",
+    "console_dollar",
     "exercise_ids",
     "figure_svg",
+    "reading_order",
     "terms",
 ]
 

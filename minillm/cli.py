@@ -24,8 +24,10 @@ VERBS = {
     "fit": "how much memory a model needs, and whether a GPU has it",
     "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure tokens per second, alone or beside transformers",
+    "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",
+    "hint": "the next hint for an exercise",
     "book": "build the book into HTML pages",
 }
 

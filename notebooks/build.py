@@ -2,6 +2,7 @@
 
     python notebooks/build.py                      # all of them
     python notebooks/build.py 05-the-kv-cache      # one
+    python notebooks/build.py --keep-measured      # what measured cells printed stays, as chapters quote it
     python notebooks/build.py --check              # write nothing; say per cell what is not as committed
 
 A source is a script in percent format (`# %%` starts a cell, `# %% [markdown]` a text). It is read by jupytext, run
@@ -171,9 +172,17 @@ def read_committed(name: str, root: Path = NOTEBOOKS) -> NotebookNode:
         raise BuildError(f"{path.name} is not a notebook ({type(error).__name__}): build it anew") from None
 
 
-def build(name: str, root: Path = NOTEBOOKS) -> None:
-    """Run one source and write its notebook; the outputs of measured cells are new ones."""
-    text = as_text(execute(read_source(name, root), root))
+def build(name: str, root: Path = NOTEBOOKS, *, keep_measured: bool = False) -> None:
+    """Run one source and write its notebook. The outputs of measured cells are new ones, or, with `keep_measured`,
+    those that are committed, where the cell is still the same.
+    """
+    fresh = execute(read_source(name, root), root)
+    if keep_measured:
+        recorded = {cell.id: cell for cell in read_committed(name, root).cells}
+        for cell in fresh.cells:
+            if "measured" in cell.metadata.get("tags", ()) and cell.id in recorded:
+                cell.outputs = recorded[cell.id].outputs
+    text = as_text(fresh)
     with notebook_path(name, root).open("w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 
@@ -246,7 +255,10 @@ def main(arguments: Sequence[str] | None = None, root: Path = NOTEBOOKS) -> int:
     parser = argparse.ArgumentParser(description="Run notebook sources and write the notebooks.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="e.g. 05-the-kv-cache; all of them if none is given")
     parser.add_argument("--check", action="store_true", help="write nothing; say per cell what is not as committed")
+    parser.add_argument("--keep-measured", action="store_true", help="keep the outputs of unchanged measured cells")
     options = parser.parse_args(arguments)
+    if options.check and options.keep_measured:
+        parser.error("--check writes nothing, so there is nothing to keep: leave out --keep-measured")
     known = notebook_names(root)
     names = [name.removesuffix(".py").removesuffix(".ipynb") for name in options.names] or known
     unknown = [name for name in names if name not in known]
@@ -256,7 +268,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = NOTEBOOKS) -> int:
     failed = False
     for name in names:
         try:
-            differences = check(name, root) if options.check else build(name, root)
+            differences = check(name, root) if options.check else build(name, root, keep_measured=options.keep_measured)
         except BuildError as error:
             differences = [str(error)]
         failed = failed or bool(differences)

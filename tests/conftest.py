@@ -7,6 +7,7 @@ import pytest
 
 from minillm.cli import wait_politely
 from minillm.errors import InputError
+from minillm.exercises.hints import next_hint
 from minillm.exercises.manifest import find, select
 
 wait_politely()
@@ -26,7 +27,7 @@ EXERCISE_TESTS = Path(__file__).resolve().parent / "test_exercises.py"
 def pytest_addoption(parser):
     group = parser.getgroup("the book's exercises")
     group.addoption("--ch", metavar="N", help="grade your exercises of chapter N (or one, 5.2), and nothing else")
-    group.addoption("--hint", metavar="ID", help="print the next hint for an exercise")
+    group.addoption("--hint", metavar="ID", nargs="?", const="", help="print the next hint for an exercise")
     group.addoption("--again", action="store_true", help="with --hint: begin with the first hint again")
 
 
@@ -39,6 +40,8 @@ def pytest_cmdline_main(config):
         raise pytest.UsageError(
             f"--ch {chapter} grades the exercises and runs no other tests: leave out {' and '.join(others)}"
         )
+    if hint == "":
+        raise pytest.UsageError("--hint wants an exercise: pytest --hint 5.2 (`minillm exercises` lists them)")
     try:
         if chapter is not None:
             select(chapter)
@@ -49,24 +52,11 @@ def pytest_cmdline_main(config):
         if config.getoption("--again"):
             raise pytest.UsageError("--again goes with --hint: pytest --hint 5.1 --again")
         return None
-    if not config.pluginmanager.hasplugin("cacheprovider"):
-        raise pytest.UsageError(
-            "--hint remembers in pytest's cache which hint is next: leave out -p no:cacheprovider, which has none"
-        )
-    config._do_configure()  # opens the cache, in the way of pytest's own `--help`
-    _print_hint(exercise, config.cache, again=config.getoption("--again"))
-    config._ensure_unconfigure()
+    try:
+        print(next_hint(exercise, f"pytest --hint {exercise.id} --again", again=config.getoption("--again")))
+    except OSError as error:
+        raise pytest.UsageError(f"{error.filename} cannot be written, where --hint counts: {error.strerror}") from None
     return 0
-
-
-def _print_hint(exercise, cache, *, again):
-    """The hint after the one that was printed last; the last one stays."""
-    key, count = f"exercises/hints/{exercise.id}", len(exercise.hints)
-    number = 1 if again else min(cache.get(key, 0) + 1, count)
-    cache.set(key, number)
-    print(f"{exercise.id} {exercise.title}, hint {number} of {count}: {exercise.hints[number - 1]}")
-    if number == count:
-        print(f"That was the last one. `pytest --hint {exercise.id} --again` begins again; read {exercise.where}")
 
 
 def pytest_configure(config):

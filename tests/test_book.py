@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup
 
 from minillm import book
 from minillm.errors import InputError, MissingError
+from minillm.exercises.manifest import EXERCISES
 
 # Tools of the site that are a version behind Sphinx's own interface: theirs to mend, and nothing that a reader sees.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated. Check CHANGES for Sphinx API modifications")
@@ -183,6 +184,59 @@ def test_a_chapter_that_uses_everything_shows_it(sample, tmp_path):
     assert soup.details.summary.get_text().strip() == "Why is the query not cached?"
 
 
+def test_of_a_console_example_the_copy_button_takes_what_is_typed_and_nothing_else(pages):
+    blocks = [block for soup in pages.values() for block in soup.select("div.highlight-console pre")]
+    assert any(re.search(r"^ #  ", block.get_text(), re.MULTILINE) for block in blocks), "a trace's table is in one"
+    for block in blocks:
+        typed = [line[2:] for line in block.get_text().splitlines() if line.startswith("$ ")]
+        for left_out in block.select(".linenos, .gp, .go"):  # conf.py: copybutton_exclude
+            left_out.extract()
+        assert [line for line in block.get_text().splitlines() if line.strip()] == typed
+
+
+def test_what_scrolls_sideways_shows_at_which_edge_it_goes_on():
+    css = read(CHAPTERS / "_static" / "book.css")
+    shaded = re.search(r"\n([^{}]*)\{[^{}]*overflow-x: auto;[^{}]*var\(--fig-edge\)", css)
+    assert shaded
+    for wide in (".figure-scroll", "div.math", ".pst-scrollable-table-container"):
+        assert wide in shaded[1], "a phone hides its scroll bars"
+
+
+def test_next_goes_from_a_chapter_to_its_notebook_and_on_to_the_next_chapter(pages):
+    page, order = "chapters/index.html", []
+    while page:
+        order.append(page)
+        link = pages[page].select_one("a.right-next")
+        page = link and (Path("/") / page).parent.joinpath(link["href"]).resolve().relative_to("/").as_posix()
+    chapters = [one for one in order if re.match(r"chapters/\d\d-", one)]
+    assert chapters == sorted(chapters)
+    for notebook in [one for one in order if one.startswith("notebooks/0") and not one.startswith("notebooks/00")]:
+        assert order[order.index(notebook) - 1].startswith(("chapters/" + notebook[10:13], "notebooks/00"))
+    assert set(order) == {one for one in pages if re.match(r"(chapters|notebooks)/", one)}, "a page is not on the way"
+    assert order.index("notebooks/00-by-hand.html") == order.index("chapters/01-the-journey.html") + 1
+    back = pages["notebooks/05-the-kv-cache.html"].select_one("a.left-prev")
+    assert back["href"].endswith("chapters/05-the-kv-cache.html")
+
+
+def test_a_notebook_links_to_its_chapter_and_a_chapter_to_its_notebook(pages):
+    for page, soup in pages.items():
+        match = re.fullmatch(r"(chapters|notebooks)/(\d\d-.*)", page)
+        other = match and ("notebooks/" if match[1] == "chapters" else "chapters/") + match[2]
+        if other in pages:
+            links = [urldefrag(link["href"]).url for link in soup.article.find_all("a", href=True)]
+            assert f"../{other}" in links, page
+
+
+def test_an_exercise_and_the_section_that_explains_it_link_to_each_other(pages):
+    for exercise in [one for one in EXERCISES if one.section]:
+        article = pages[exercise.chapter_path.replace(".md", ".html")].article
+        own = article.find(id=exercise.anchor)
+        assert own.find("a", href=f"#{exercise.section}"), f"{exercise.id} does not link back"
+        assert article.find(id=exercise.section), exercise.section
+        links = article.find_all("a", href=f"#{exercise.anchor}", class_="reference")
+        assert links, f"nothing in the chapter links to {exercise.id}"
+
+
 # ---- the glossary
 
 
@@ -320,6 +374,12 @@ def test_every_colour_that_a_figure_uses_is_defined_in_both_themes():
     assert light == dark
     for path in (CHAPTERS / "figures").glob("*.svg"):
         assert set(re.findall(r"var\((--fig-[\w-]+)", read(path))) <= light, path.name
+
+
+def test_words_of_a_figure_are_not_drawn_in_the_colour_of_its_grid():
+    for path in (CHAPTERS / "figures").glob("*.svg"):
+        faint = re.findall(r"<text[^>]*fill=.var\(--fig-grid\)[^>]*>[^<]*", read(path))
+        assert not faint, f"{path.name}: nobody can read them, least of all in the dark"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -9,6 +9,7 @@ import pytest
 from exercise_files import reference_source, write_exercises, write_solutions
 from in_process import call
 
+from minillm.exercises import hint, reader_files
 from minillm.exercises.checkout import checkout
 from minillm.exercises.manifest import EXERCISES, find
 
@@ -17,11 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def shell(tmp_path):
-    """Run a command at the root of the repository, on the reader's files in tmp_path, with a cache of its own."""
+    """Run a command at the root of the repository, on the reader's files in tmp_path."""
 
     def run(*command, cwd=ROOT):
         environment = {**os.environ, "MINILLM_EXERCISES": str(tmp_path), "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
-        environment["PYTEST_ADDOPTS"] = f"-o cache_dir={tmp_path / 'cache'}"
         done = subprocess.run(
             [sys.executable, "-m", *command],
             cwd=cwd,
@@ -64,7 +64,7 @@ def test_ch_fails_on_stubs_and_shows_the_next_steps(shell, tmp_path):
     assert "not started" in rows["5.2"]
     assert "ch05.py:" in rows["5.2"]
     assert "not yet right" in rows["5.4"]
-    assert "pytest --hint 5.4" in rows["5.4"]
+    assert "minillm hint 5.4" in rows["5.4"]
     assert "1 of 7 passed" in table
 
 
@@ -96,14 +96,39 @@ def test_hints_come_one_by_one_the_last_stays_and_again_begins_again(shell):
     assert "hint 2 of 3" in shell("pytest", "--hint", "5.2")[1]
 
 
+def test_hints_are_counted_together_wherever_they_are_asked_for(shell, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    code, out, _ = call(capsys, "hint", "5.2")
+    assert (code, out) == (0, f"5.2 Append to the cache, hint 1 of 3: {find('5.2').hints[0]}\n")
+    assert "hint 2 of 3" in shell("pytest", "--hint", "5.2")[1]
+    assert "hint 3 of 3" in shell("minillm.hint", "5.2", cwd=tmp_path)[1]
+    hint("5.2")
+    out = capsys.readouterr().out
+    assert "hint 3 of 3" in out
+    assert 'That was the last one. `hint("5.2", again=True)` begins again; read chapters/05' in out
+    assert "`minillm hint 5.2 --again` begins again" in call(capsys, "hint", "5.2")[1]
+    assert "hint 1 of 3" in call(capsys, "hint", "5.2", "--again")[1]
+    assert (tmp_path / "kept" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+
+
+@pytest.mark.parametrize("damaged", ["", "not json", "[3]", '{"5.2": "two"}', '{"5.2": -4}'])
+def test_a_damaged_count_of_hints_begins_anew(tmp_path, monkeypatch, capsys, damaged):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    call(capsys, "hint", "5.2")
+    (tmp_path / "kept" / "hints.json").write_text(damaged, encoding="utf-8")
+    assert "hint 1 of 3" in call(capsys, "hint", "5.2")[1]
+    assert "hint 2 of 3" in call(capsys, "hint", "5.2")[1]
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        (("--ch", "9"), "there are no exercises for chapter '9': there are some for chapters 1 and 5"),
-        (("--ch", "5.9"), "there is no exercise '5.9': there are 1.1, 1.2"),
-        (("--hint", "5"), "there is no exercise '5': there are 1.1, 1.2"),
+        (("--ch", "99"), "there are no exercises for chapter '99': there are some for chapters 1, 5, "),
+        (("--ch", "5.9"), "there is no exercise '5.9': chapter 5 has 5.1, 5.2, 5.3, 5.4, 5.5, 5.6, 5.7"),
+        (("--hint", "5"), "there is no exercise '5': chapter 5 has 5.1, 5.2, 5.3, 5.4, 5.5, 5.6, 5.7"),
+        (("--hint", "99.1"), "there is no exercise '99.1': there are some for chapters 1, 5, "),
+        (("--hint",), "--hint wants an exercise: pytest --hint 5.2"),
         (("--again",), "--again goes with --hint"),
-        (("--hint", "5.1", "-p", "no:cacheprovider"), "--hint remembers in pytest's cache"),
         (
             ("--ch", "5", "tests/test_config.py"),
             "--ch 5 grades the exercises and runs no other tests: leave out tests/",
@@ -149,13 +174,31 @@ def test_reset_on_the_command_line_says_where_the_reader_s_version_is(tmp_path, 
     assert str(tmp_path / "kept" / "ch05_5.1_1.py") in out
 
 
+def test_reset_takes_several_exercises_and_refuses_all_if_one_is_unknown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    path = write_solutions(tmp_path) / "ch05.py"
+    before = path.read_text(encoding="utf-8")
+    code, out, err = call(capsys, "exercises", "reset", "5.1", "5.9")
+    assert (code, out) == (2, "")
+    assert "there is no exercise '5.9'" in err
+    assert path.read_text(encoding="utf-8") == before
+    code, out, _ = call(capsys, "exercises", "reset", "5.1", "5.3")
+    assert code == 0
+    assert out.startswith("5.1 is a stub again")
+    assert "\n5.3 is a stub again" in out
+    assert not reader_files.is_started(find("5.1"))
+    assert not reader_files.is_started(find("5.3"))
+    assert reader_files.is_started(find("5.2"))
+
+
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("grade", "9"), "there are no exercises for chapter '9'"),
+        (("grade", "99"), "there are no exercises for chapter '99'"),
         (("grade",), "required: CHAPTER"),
+        (("hint", "9.9"), "there is no exercise '9.9'"),
         (("exercises", "reset", "9.9"), "there is no exercise '9.9'"),
-        (("exercises", "reset", "9"), "there are no exercises for chapter '9'"),
+        (("exercises", "reset", "99"), "there are no exercises for chapter '99'"),
         (("exercises", "undo"), "invalid choice: 'undo'"),
     ],
 )
@@ -179,7 +222,10 @@ def test_the_checkout_is_this_repository():
 
 def test_listing_and_hints_need_no_torch(tmp_path):
     write_exercises(tmp_path)
-    code = "import sys; from minillm.exercises import main; main([]); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys; from minillm import exercises, hint; exercises.main([]); hint.main(['5.1']);"
+        " sys.exit('torch' in sys.modules)"
+    )
     environment = {**os.environ, "MINILLM_EXERCISES": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, "`minillm exercises` on untouched stubs imports torch"

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from exercise_files import reference_source
+from exercise_files import reference_source, write_exercises
 from graders.common import formula
 
+from minillm.errors import InputError
 from minillm.exercises import NotStarted, check, reader_files
 from minillm.exercises.binding import reference
 from minillm.exercises.compare import difference, distance
@@ -121,6 +122,29 @@ def test_an_answer_of_the_wrong_kind_is_named(answer, told):
     assert told in verdict.text
 
 
+class _Cache:
+    def append(self, layer, k, v):
+        return k, v
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda layer, k, v: (k, v), "yours takes (layer, k, v). It is a method of the cache's: its first parameter"),
+        (_Cache().append, "bound to an object already: give the function itself, _Cache.append"),
+        (lambda self, layer, k: k, "It is called with (self, layer, k, v), and yours takes (self, layer, k)."),
+    ],
+)
+def test_an_answer_that_cannot_be_called_is_told_how_it_is_called(answer, told):
+    verdict = grade(find("5.2"), answer)
+    assert told in verdict.text
+    assert verdict.text.count("likely") == 1
+
+
+def test_a_type_error_inside_an_answer_is_not_taken_for_one_of_its_parameters():
+    assert grade(find("5.2"), lambda self, layer, k, v: len(layer)).cause == ""
+
+
 def test_something_that_is_no_function_is_a_failure_and_not_an_accident():
     assert "not a function" in grade(ATTENTION, 3).text
 
@@ -160,7 +184,56 @@ def test_a_failure_says_what_was_given_wanted_and_came_the_cause_and_where_to_re
     assert "wanted  the result: 0.7" in text
     assert "came    0.8" in text
     assert "likely  One TPOT too many" in text
-    assert "read    chapters/01-the-journey.md#ex-1-2" in text
+    assert "read    chapters/01-the-journey.md#the-arithmetic" in text
+
+
+def _append_with(refuse):
+    """A right `append`, but for what it does where the tokens do not fit."""
+
+    def append(self, layer, k, v):
+        if self.length + k.shape[2] > self.max_seq_len:
+            return refuse()
+        return reference(find("5.2"))(self, layer, k, v)
+
+    return append
+
+
+def test_another_exception_than_the_wanted_one_is_told_with_its_message_and_line():
+    def refuse():
+        raise InputErrr("no room")  # noqa: F821 - the reader's mistake
+
+    text = grade(find("5.2"), _append_with(refuse)).text
+    assert "wanted  the exception: InputError with a sentence" in text
+    assert "came    NameError: name 'InputErrr' is not defined" in text
+    assert 'raise InputErrr("no room")' in text
+    assert "likely" not in text, "a name that nobody has misspelt before gets no made-up cause"
+
+
+@pytest.mark.parametrize(
+    ("refuse", "told"),
+    [
+        (lambda: InputError("no such length"), "You return the exception"),
+        (lambda: print("no such length"), "You leave the cache as it is, and nobody hears of it"),
+        (lambda: ValueError("no such length"), "You return the exception"),
+    ],
+)
+def test_a_refusal_that_is_none_is_not_taken_for_another(refuse, told):
+    def truncate(self, length):
+        if not 0 <= length <= self.length:
+            return refuse()
+        self._length = length
+        return None
+
+    text = grade(find("5.6"), truncate).text
+    assert told in text
+    assert "nearest" not in text, "nothing was clipped"
+
+
+def test_an_input_error_that_is_not_imported_is_told_how_to_import_it():
+    def refuse():
+        raise NameError("name 'InputError' is not defined")
+
+    assert "from minillm.errors import InputError" in grade(find("5.2"), _append_with(refuse)).text
 
 
 def test_a_mistake_that_nobody_has_made_before_gets_no_made_up_cause():
@@ -192,15 +265,66 @@ def test_nan_is_far_from_every_number_and_a_float_is_no_whole_number():
 
 
 def test_check_prints_the_verdict_and_returns_it(capsys):
-    assert check("5.1", reference(find("5.1"))) is True
+    assert check("5.1", _own_copy(find("5.1"))) is True
     assert "5.1 Bytes of cache per token: passed" in capsys.readouterr().out
     assert check("5.1", lambda config, dtype: 1) is False
     assert "wanted  the result: 23040" in capsys.readouterr().out
 
 
-def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):
-    from exercise_files import write_exercises
+def _own_copy(exercise):
+    """A right answer of the reader's, defined in this very file."""
+    return lambda *arguments: reference(exercise)(*arguments)
 
+
+@each_exercise
+def test_check_refuses_the_engine_s_own_function(exercise, capsys):
+    assert check(exercise.id, reference(exercise)) is False, "it would pass as the reader's"
+    told = capsys.readouterr().out
+    assert f"the engine's own {exercise.name}, imported from {exercise.reference.split(':')[0]}: give yours" in told
+
+
+@pytest.mark.parametrize("home", ["__main__", "minillm.exercises.ch05", "minillm_of_mine"])
+def test_check_takes_a_function_of_a_notebook_or_of_the_reader_s_file(home):
+    own = _own_copy(find("5.4"))
+    own.__module__ = home
+    assert check("5.4", own) is True
+
+
+def test_check_says_where_an_answer_of_a_cell_goes_until_it_is_there(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path / "exercises"))
+    own = _own_copy(find("5.1"))
+    check("5.1", own)
+    assert "minillm exercises reset 5" in capsys.readouterr().out
+    (tmp_path / "exercises").mkdir()
+    path = write_exercises(tmp_path / "exercises") / "ch05.py"
+    check("5.1", own)
+    line = path.read_text(encoding="utf-8").splitlines().index(next(_markers(path, "5.1"))) + 1
+    assert f"Now put it into {path}, from line {line}: there --mine and the progress table" in capsys.readouterr().out
+    check("5.1", lambda config, dtype: 1)
+    assert "Now put it" not in capsys.readouterr().out
+    write_exercises(tmp_path / "exercises", e5_1=reference_source(find("5.1")))
+    check("5.1", own)
+    assert "Now put it" not in capsys.readouterr().out
+
+
+def _markers(path, exercise_id):
+    return (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(f"# --- {exercise_id}"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((5.1, len), r'"5\.1" with its quotes, and not 5\.1'),
+        ((len, "5.1"), r'swapped: check\("5\.1", my_function\)'),
+        (("5", len), r"no exercise '5': chapter 5 has 5\.1, 5\.2, .*5\.7$"),
+    ],
+)
+def test_check_with_wrong_arguments_says_how_it_is_called(arguments, told):
+    with pytest.raises(InputError, match=told):
+        check(*arguments)
+
+
+def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("MINILLM_EXERCISES", str(write_exercises(tmp_path)))
     assert check("1.3") is False
     assert "not started" in capsys.readouterr().out
@@ -212,3 +336,11 @@ def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tm
 def test_the_chapter_sets_the_exercise_under_the_name_and_the_label_that_a_failure_points_to(exercise):
     chapter = (Path(__file__).parents[1] / exercise.chapter_path).read_text(encoding="utf-8")
     assert f"```{{exercise}} {exercise.title}\n:label: {exercise.anchor}\n" in chapter
+
+
+@each_exercise
+def test_a_failure_sends_the_reader_to_a_section_that_is_there(exercise):
+    chapter = (Path(__file__).parents[1] / exercise.chapter_path).read_text(encoding="utf-8")
+    headings = [line.lstrip("#").strip().lower() for line in chapter.splitlines() if line.startswith("##")]
+    anchors = ["".join(c for c in heading if c.isalnum() or c in " -").replace(" ", "-") for heading in headings]
+    assert exercise.where.split("#")[1] in [*anchors, exercise.anchor]

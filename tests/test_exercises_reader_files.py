@@ -1,6 +1,8 @@
 """Accidents in a reader's file: each fails its own exercise alone, and shows the reader's own line."""
 
 import itertools
+import linecache
+import textwrap
 import threading
 import time
 
@@ -10,6 +12,7 @@ from exercise_files import reference_source, write_exercises, write_solutions
 
 from minillm.errors import InputError
 from minillm.exercises import check, reader_files
+from minillm.exercises.binding import reference
 from minillm.exercises.grading import grade
 from minillm.exercises.manifest import EXERCISES, find
 from minillm.exercises.progress import Row, State, grade_own, state_of, table
@@ -67,6 +70,80 @@ def test_an_accident_fails_its_own_exercise_alone_and_shows_the_line(own, code, 
     for exercise in OTHERS:
         if exercise.id != "5.5":  # which calls 5.3
             assert grade_own(exercise).passed, f"{exercise.id} fails for an accident in 5.3"
+
+
+RIGHT_5_5 = """
+    def causal_attention(q, k, v):
+        allowed = helper(q, k)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
+
+    def helper(q, k):
+        return causal_mask(q.shape[2], k.shape[2], q.device)
+"""
+
+
+def test_a_right_answer_that_calls_a_broken_one_is_sent_to_that_one(own):
+    own(e5_5=RIGHT_5_5, e5_4="def causal_mask(q_len, kv_len, device=None:\n    return 1")
+    text = grade_own(find("5.5")).text
+    assert "It would pass, but your 5.4 (causal_mask), which it calls, cannot be run (SyntaxError" in text
+    assert "Mend 5.4 first" in text
+    assert "NameError" not in text
+
+
+WRONG_5_4 = """
+    def causal_mask(q_len, kv_len, device=None):
+        return torch.ones(q_len, kv_len, dtype=torch.bool, device=device).tril()
+"""
+
+
+def test_a_right_answer_that_calls_a_wrong_one_is_sent_to_that_one(own):
+    own(e5_5=RIGHT_5_5, e5_4=WRONG_5_4)
+    text = grade_own(find("5.5")).text
+    assert "It would pass, but your 5.4 (causal_mask), which it calls, is not right yet. Mend 5.4 first" in text
+    assert "likely" not in text, "a story of 5.5's own"
+    assert grade_own(find("5.4")).text.count("upper left") == 1, "the reader's 5.4 is no longer looked at"
+
+
+def test_two_wrong_answers_are_told_apart(own):
+    own(e5_5=RIGHT_5_5.replace("attn_mask=allowed", "attn_mask=~allowed"), e5_4=WRONG_5_4)
+    verdict = grade_own(find("5.5"))
+    assert "also    your 5.4 (causal_mask), which it calls, is not right yet: here the engine's own" in verdict.text
+    assert "given   q [" in verdict.text
+    assert "It would pass" not in verdict.text
+
+
+def test_a_wrong_answer_beside_a_wrong_one_that_it_does_not_call_hears_nothing_of_it(own):
+    own(
+        e5_5="def causal_attention(q, k, v):\n    rows = []\n    rows.append(q)\n    return q",
+        e5_4=WRONG_5_4,
+        e5_2="def append(self, layer, k, v):\n    return k, v",
+    )
+    text = grade_own(find("5.5")).text
+    assert "5.4" not in text
+    assert "5.2" not in text
+
+
+def test_a_cell_s_answer_that_calls_a_wrong_one_is_sent_to_that_one(capsys):
+    names = {"F": torch.nn.functional, "torch": torch, "__name__": "__main__"}
+    exec(textwrap.dedent(RIGHT_5_5) + textwrap.dedent(WRONG_5_4), names)
+    assert check("5.5", names["causal_attention"]) is False
+    assert "Mend 5.4 first" in capsys.readouterr().out
+    names["causal_mask"] = reference(find("5.4"))
+    assert check("5.5", names["causal_attention"]) is True
+
+
+def test_a_line_in_a_notebook_s_cell_is_shown_as_that(capsys):
+    source = "def tokens_that_fit(num_bytes, config, dtype, batch_size=1):\n    return num_bytes // nothing\n"
+    file_name, names = "/somewhere/ipykernel_123/456789.py", {}
+    linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)  # as IPython does
+    exec(compile(source, file_name, "exec"), names)
+    check("5.7", names["tokens_that_fit"])
+    assert "line    your cell, line 2: return num_bytes // nothing" in capsys.readouterr().out
+
+
+def test_the_engine_s_function_imported_in_the_place_of_one_s_own_is_refused(own):
+    own(e5_4="from minillm.attention import causal_mask")
+    assert "the engine's own causal_mask, imported from minillm.attention: give yours" in grade_own(find("5.4")).text
 
 
 def test_a_loop_at_the_top_of_a_section_fails_that_section_alone(own, monkeypatch):

@@ -128,6 +128,17 @@ def test_a_window_bounds_what_is_read_and_computed():
     assert forward_flops(windowed, 1, 150) == forward_flops(LLAMA_3_8B, 1, 100) + further
 
 
+def test_the_pairs_are_those_that_a_loop_counts():
+    shape = replace(shape_of(TINY), sliding_window=7)
+    nothing = forward_flops(shape, 1, 1, 0) - 4 * 60 * 3
+    per_token = nothing - 2 * 101 * 32
+    for context in (0, 3, 6, 7, 20):
+        for new_tokens in (1, 2, 5, 30):
+            pairs = sum(min(7, context + i) for i in range(1, new_tokens + 1))
+            expected = per_token * new_tokens + 2 * 101 * 32 + 4 * 60 * 3 * pairs
+            assert forward_flops(shape, 1, new_tokens, context) == expected
+
+
 def test_of_the_experts_only_those_are_read_that_a_token_is_sent_to():
     sparse = replace(LLAMA_3_8B, num_experts=8, num_experts_per_tok=2)
     expert = 2 * 3 * 4096 * 14336 * 32

@@ -102,6 +102,21 @@ def test_building_twice_gives_the_same_bytes_except_in_measured_cells(root, buil
     assert build_tool.as_text(again) == build_tool.as_text(built)
 
 
+def test_what_a_measured_cell_said_can_be_kept_as_long_as_the_cell_is_the_same(root, built):
+    write_source(root, "small", SOURCE.replace("# A text.", "# Another text."))
+    build_tool.build("small", root, keep_measured=True)
+    again = build_tool.read_committed("small", root)
+    assert "Another" in again.cells[0].source
+    assert again.cells[2].outputs == built.cells[2].outputs
+    write_source(root, "small", SOURCE.replace("perf_counter_ns()", "perf_counter_ns() + 1"))
+    build_tool.build("small", root, keep_measured=True)
+    assert build_tool.read_committed("small", root).cells[2].outputs != built.cells[2].outputs, (
+        "it measures another thing"
+    )
+    write_source(root, "small", SOURCE)
+    build_tool.build("small", root)
+
+
 def test_a_new_cell_leaves_the_ids_of_the_others_alone(root, built):
     write_source(root, "longer", SOURCE.replace("# %%\nimport", "# %%\n1 + 1\n\n# %%\nimport"))
     ids = {cell.id for cell in build_tool.read_source("longer", root).cells}

@@ -4,7 +4,7 @@
 torch only when something is graded, so that listing exercises and printing hints is quick.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 
@@ -21,20 +21,35 @@ def todo(exercise_id: str) -> NoReturn:
     raise NotStarted(exercise_id)
 
 
-def check(exercise_id: str, function: Callable[..., Any] | None = None) -> bool:
+def check(exercise_id: Any, function: Any = None) -> bool:  # a str and a function: anything else is told
     """Grade `function` as exercise `exercise_id`, print the verdict, and return whether it passed.
 
     Made for notebook cells: `check("5.1", my_function)`. Without a function, your file's is graded, read afresh.
     Raises InputError for an unknown id, MissingError where the repository's tests are not beside the package.
     """
-    from minillm.exercises.grading import grade
+    from minillm.errors import InputError
+    from minillm.exercises.in_a_cell import verdict_of, where_it_goes
     from minillm.exercises.manifest import find
-    from minillm.exercises.progress import grade_own
 
+    if callable(exercise_id):
+        raise InputError('the arguments are swapped: check("5.1", my_function), the id first')
     exercise = find(exercise_id)
-    verdict = grade_own(exercise) if function is None else grade(exercise, function)
+    verdict = verdict_of(exercise, function)
     print(verdict.text)
+    if verdict.passed and function is not None and (where := where_it_goes(exercise)):
+        print(where)
     return verdict.passed
+
+
+def hint(exercise_id: Any, *, again: bool = False) -> None:
+    """Print the next hint for an exercise; with `again`, the first. Made for notebook cells, beside `check`.
+
+    Raises InputError for an unknown id.
+    """
+    from minillm.exercises.hints import next_hint
+    from minillm.exercises.manifest import find
+
+    print(next_hint(find(exercise_id), f'hint("{exercise_id}", again=True)', again=again))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

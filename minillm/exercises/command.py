@@ -14,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     verbs.add_parser("list", help="the exercises and their state (the default)")
     reset = verbs.add_parser("reset", help="give a stub back; your version is kept beside it")
-    reset.add_argument("what", metavar="ID", help="an exercise (5.1), or a chapter for its whole file (5)")
+    reset.add_argument("what", metavar="ID", nargs="+", help="exercises (5.1 5.3), or a chapter for its whole file (5)")
     args = parser.parse_args(argv)
     return guarded(lambda: _reset(args.what) if args.verb == "reset" else _list(), PROG)
 
@@ -26,8 +26,12 @@ def _list() -> int:
     return 0
 
 
-def _reset(what: str) -> int:
+def _reset(what: Sequence[str]) -> int:
+    from minillm.exercises.manifest import select
     from minillm.exercises.reset import reset
 
-    print(reset(what))
+    for each in what:
+        select(each)  # a wrong one is refused before any stub is given back
+    for each in what:
+        print(reset(each))
     return 0

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minillm.exercises import NotStarted
+from minillm.exercises.calling import wrong_parameters
 from minillm.exercises.compare import difference, distance
 from minillm.exercises.defaults import torch_defaults_kept
 from minillm.exercises.manifest import Exercise
@@ -20,6 +21,9 @@ from minillm.exercises.verdict import Verdict, failed
 
 Function = Callable[..., Any]
 Observation = Mapping[str, Any]  # what can be seen after a run: {"the result": tensor, "k afterwards": "unchanged"}
+
+EXCEPTION = "the exception"  # an observation's name for what a case of a refusal is to raise
+UNEXPECTED = "the exception that nobody wants"  # beside it, for the reader only: a Raised, never compared
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,9 @@ def grade(exercise: Exercise, function: Any, grader: Grader | None = None, limit
     outcomes = run_cases(grader, function, limit_s)
     for case, outcome, want in zip(grader.cases, outcomes, wants, strict=False):
         if _outcome_distance(outcome, want) > 1:
-            mutant = _matching_mutant(grader, outcomes, wants)
+            is_type_error = isinstance(outcome, Raised) and outcome.message.startswith("TypeError")
+            unfit = wrong_parameters(exercise, function) if is_type_error else ""
+            mutant = Mutant(function, unfit) if unfit else _matching_mutant(grader, outcomes, wants)
             return _failure(exercise, case, outcome, want, mutant)
     return Verdict(exercise, True, f"{exercise.id} {exercise.title}: passed, {len(grader.cases)} cases.")
 
@@ -106,7 +112,12 @@ def _run(case: Case, function: Function, limit_s: float | None) -> Observation |
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # also `exit()`: whatever a reader's code does, it is this exercise's affair
-        return Raised(f"{type(error).__name__}: {error}".rstrip(": "), _line(lines_of(error), function))
+        return raised(error, function)
+
+
+def raised(error: BaseException, function: Function) -> Raised:
+    """An exception that came out of `function`: its name and message, and the reader's own line."""
+    return Raised(f"{type(error).__name__}: {error}".rstrip(": "), _line(lines_of(error), function))
 
 
 def _line(lines: list[tuple[str, int]], function: Function) -> str:
@@ -119,7 +130,7 @@ def _outcome_distance(outcome: Observation | Raised, want: Observation | Raised)
     if isinstance(outcome, Raised) or isinstance(want, Raised):
         alike = isinstance(outcome, Raised) and isinstance(want, Raised) and outcome.message == want.message
         return 0.0 if alike else math.inf
-    return max(distance(outcome[name], want[name]) for name in want)
+    return max(distance(outcome[name], want[name]) for name in want if name != UNEXPECTED)
 
 
 def _matching_mutant(
@@ -150,14 +161,17 @@ def _failure(
     lines = [("given", case.given)]
     if isinstance(outcome, Raised):
         name = next(iter(want))
-        calm = "" if name == "the exception" else "no exception, and "
+        calm = "" if name == EXCEPTION else "no exception, and "
         lines += [("wanted", f"{calm}{name}: {difference(None, want[name])[0]}"), ("came", outcome.message)]
         if outcome.line:
             lines.append(("line", outcome.line))
     else:
         name = max(want, key=lambda key: distance(outcome[key], want[key]) > 1)  # the first that is off
         wanted, came = difference(outcome[name], want[name])
-        lines += [("wanted", f"{name}: {wanted}"), ("came", came)]
+        unexpected = outcome.get(UNEXPECTED) if name == EXCEPTION else None
+        lines += [("wanted", f"{name}: {wanted}"), ("came", unexpected.message if unexpected else came)]
+        if unexpected and unexpected.line:
+            lines.append(("line", unexpected.line))
     if mutant:
         lines.append(("likely", mutant.cause))
     lines.append(("read", (mutant and mutant.where) or exercise.where))

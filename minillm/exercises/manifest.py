@@ -4,10 +4,17 @@ No torch here: listing and hints are quick.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from minillm.errors import InputError
 
-_CHAPTERS = {1: "chapters/01-the-journey.md", 5: "chapters/05-the-kv-cache.md", 10: "chapters/10-will-it-fit.md"}
+_CHAPTERS = {
+    1: "chapters/01-the-journey.md",
+    5: "chapters/05-the-kv-cache.md",
+    9: "chapters/09-two-resources.md",
+    10: "chapters/10-will-it-fit.md",
+    11: "chapters/11-bringing-up-the-box.md",
+}
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class Exercise:
     title: str
     reference: str
     hints: tuple[str, ...]
+    section: str = ""  # the anchor of the chapter's section that explains it; "": the exercise's own place
 
     @property
     def chapter(self) -> int:
@@ -49,8 +57,8 @@ class Exercise:
 
     @property
     def where(self) -> str:
-        """The place in the book: chapters/05-the-kv-cache.md#ex-5-2."""
-        return f"{self.chapter_path}#{self.anchor}"
+        """Where the book explains it: chapters/05-the-kv-cache.md#the-code."""
+        return f"{self.chapter_path}#{self.section or self.anchor}"
 
 
 EXERCISES: tuple[Exercise, ...] = (
@@ -63,6 +71,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Three tokens have two gaps. All gaps together reach from the first token to the last.",
             "(last time - first time) / (number of tokens - 1), and None where that would divide by zero.",
         ),
+        section="where-it-breaks",
     ),
     Exercise(
         "1.2",
@@ -73,6 +82,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "One of them. Each of the others adds one TPOT.",
             "ttft_s + (completion_tokens - 1) * tpot_s",
         ),
+        section="the-arithmetic",
     ),
     Exercise(
         "1.3",
@@ -85,6 +95,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The prompt and all generated tokens but the last. Mind the request that generated none: it has no last"
             " token to leave out.",
         ),
+        section="read-a-trace",
     ),
     Exercise(
         "1.4",
@@ -95,6 +106,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Bytes per second divided by bytes per token is tokens per second.",
             "One token reads weight_bytes + kv_bytes.",
         ),
+        section="the-arithmetic",
     ),
     Exercise(
         "5.1",
@@ -107,6 +119,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "2 (K and V) x num_hidden_layers x num_key_value_heads x head_dim x dtype.itemsize. Take head_dim from the"
             " config: not every model's is hidden_size / num_attention_heads.",
         ),
+        section="the-price-in-bytes",
     ),
     Exercise(
         "5.2",
@@ -119,6 +132,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "Check end against self.max_seq_len first. Then keys = self.keys[layer]; keys[:, :, start:end] = k; the"
             " same for the values; return keys[:, :, :end], values[:, :, :end].",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.3",
@@ -132,6 +146,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " head. Cheaper: view q as [B, Hkv, H // Hkv, D], so that a group's queries are the rows of one matrix"
             " product with its key head, and view the result back.",
         ),
+        section="fewer-heads-to-remember",
     ),
     Exercise(
         "5.4",
@@ -143,6 +158,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "torch.ones(q_len, kv_len, dtype=torch.bool, device=device), and then .tril with the diagonal moved right"
             " by the number of cached tokens.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.5",
@@ -157,6 +173,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " F.scaled_dot_product_attention: attn_mask=causal_mask(...) and enable_gqa=True; its is_causal=True aligns"
             " the mask to the upper left, which is right only for T == S.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.6",
@@ -167,6 +184,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The length alone. Everything behind it is scrap that the next append overwrites.",
             "Raise InputError unless 0 <= length <= self.length; then set self._length = length. Nothing else.",
         ),
+        section="the-code",
     ),
     Exercise(
         "5.7",
@@ -177,6 +195,65 @@ EXERCISES: tuple[Exercise, ...] = (
             "batch_size times the bytes of 5.1.",
             "num_bytes // (kv_bytes_per_token(config, dtype) * batch_size): whole tokens only, so the division rounds"
             " down.",
+        ),
+        section="the-price-in-bytes",
+    ),
+    Exercise(
+        "9.1",
+        "The roofline",
+        "minillm.machine.roofline:attainable_flops",
+        (
+            "How many operations per second would there be if memory were the only limit?",
+            "Bytes per second times operations per byte. And if arithmetic were the only limit?",
+            "Both limits hold: the smaller of intensity * machine.bandwidth_bytes_per_s and machine.flops_per_s.",
+        ),
+    ),
+    Exercise(
+        "9.2",
+        "The operations of a pass",
+        "minillm.machine.roofline:forward_flops",
+        (
+            "Begin with one sequence and one token, no context. What is it multiplied by?",
+            "The layers' weights are num_active_params(shape) - vocab_size * hidden_size, and every new token meets all"
+            " of them. The head meets one token per sequence.",
+            "Pairs: the t-th new token (from 1) sees context + t tokens. A pair costs 4 * head_dim operations, in each"
+            " query head of each layer.",
+            "batch * (2 * layers * new_tokens + 2 * head + 4 * num_attention_heads * head_dim * num_hidden_layers *"
+            " pairs), with pairs = sum(context + t for t in range(1, new_tokens + 1))",
+        ),
+    ),
+    Exercise(
+        "9.3",
+        "The bytes of a pass",
+        "minillm.machine.roofline:forward_bytes",
+        (
+            "Which bytes do all tokens of a pass share, and which belong to one sequence alone?",
+            "Weights are read once, whatever the batch. Keys and values: bytes per token as in 5.1, for the tokens of"
+            " each sequence.",
+            "num_active_params(shape) * bytes_per_weight + batch * (context + new_tokens) * 2 * num_hidden_layers *"
+            " num_key_value_heads * head_dim * bytes_per_kv",
+        ),
+    ),
+    Exercise(
+        "9.4",
+        "Model bandwidth utilization",
+        "minillm.machine.roofline:mbu",
+        (
+            "How many bytes per second did the pass read?",
+            "bytes_per_pass / seconds_per_pass, as a share of what the memory can deliver.",
+            "bytes_per_pass / seconds_per_pass / bandwidth_bytes_per_s",
+        ),
+    ),
+    Exercise(
+        "9.5",
+        "The batch at which decode turns",
+        "minillm.machine.roofline:smallest_compute_bound_batch",
+        (
+            "Write both times as lines over the batch: a part that is there once, and a part per sequence.",
+            "Operations: batch x f, with f those of one sequence. Bytes: w + batch x k, with w the weights and k one"
+            " sequence's keys and values. You want batch x f / flops_per_s >= (w + batch x k) / bandwidth.",
+            "With ridge = flops_per_s / bandwidth: batch x (f - ridge x k) >= ridge x w. If f <= ridge x k, no batch"
+            " will do. Else round ridge * w / (f - ridge * k) up, and give at least 1.",
         ),
     ),
     Exercise(
@@ -191,6 +268,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " + tables * vocab * hidden, with a router of hidden * experts only if there are several, and one table if"
             " they are tied, else two.",
         ),
+        section="the-weights",
     ),
     Exercise(
         "10.2",
@@ -203,6 +281,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "First the case that is handed on: columns % self.block and self.otherwise. Then bits = rows * (blocks *"
             " self.block_bits + self.row_bits) + self.matrix_bits, and -(-bits // 8).",
         ),
+        section="four-bits-are-not-half-a-byte",
     ),
     Exercise(
         "10.3",
@@ -214,6 +293,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "kept = min(context, window or context); blocks = -(-kept // block_size); 2 * num_hidden_layers *"
             " num_key_value_heads * head_dim * dtype_bytes(dtype) * blocks * block_size * batch",
         ),
+        section="the-cache",
     ),
     Exercise(
         "10.4",
@@ -227,6 +307,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " Then replace(shape, vocab_size=-(-vocab // gpus), intermediate_size=..., num_attention_heads=...,"
             " num_key_value_heads=max(1, kv // gpus)).",
         ),
+        section="several-gpus",
     ),
     Exercise(
         "10.5",
@@ -239,6 +320,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "good, bad = 0, longest + 1; while bad - good > 1: middle = (good + bad) // 2; if that fits, good ="
             " middle, else bad = middle. Return good. 0 itself is never asked about: a workload has a token at least.",
         ),
+        section="the-verdict",
     ),
     Exercise(
         "10.6",
@@ -251,16 +333,69 @@ EXERCISES: tuple[Exercise, ...] = (
             'Workload(context, batch, weights=FORMATS["float32"], dtype="float32", kv_dtype="float32", block_size=1,'
             " tokens_per_pass=context * batch), and demand(shape, load, overhead=0)",
         ),
+        section="measure-it",
+    ),
+    Exercise(
+        "11.1",
+        "Does this driver run this CUDA?",
+        "minillm.machine.doctor.torch_build:runs",
+        (
+            "Read the three versions into tuples first. Which of them may be None, and what do you answer then?",
+            "One comparison settles all older versions: asked[:2] <= stated[:2]. Now only higher ones are left.",
+            "A higher one runs only if asked[0] == stated[0], and then if wsl, or if the driver's own tuple is at least"
+            " version_tuple(FIRST_DRIVER.get(asked[0])).",
+        ),
+    ),
+    Exercise(
+        "11.2",
+        "Has this PyTorch code for this GPU?",
+        "minillm.machine.doctor.torch_build:has_code_for",
+        (
+            "Make pairs of numbers of both sides: (8, 9) for the GPU, (8, 6) for sm_86. Pairs compare as you need it.",
+            "Mind the digits: sm_100 is (10, 0). The last digit is the minor number, all before it the major one.",
+            'Machine code: same major, and code <= gpu. PTX: code <= gpu. An "a" at the end of either: code == gpu.'
+            r" A pattern that takes a name apart: (sm|compute)_(\d+)(\d)(a?)",
+        ),
+    ),
+    Exercise(
+        "11.3",
+        "How many processors are yours",
+        "minillm.machine.doctor.host:usable_cpus",
+        (
+            "Two questions: on which processors may it run, and for how much time?",
+            "The first of cpus_allowed, cpus and cpu.logical that is known; then the smaller of it and the quota.",
+            "min(allowed, max(1, math.floor(facts.cpu_quota))), where there is a quota and the number is known.",
+        ),
+    ),
+    Exercise(
+        "11.4",
+        "What to mend first",
+        "minillm.machine.doctor.finding:diagnose",
+        (
+            "Walk through the checks once, and keep note of which ones are no ground to stand on.",
+            "Two dicts do it: blocked and absent, each from a check's name to the name at the bottom. A check that"
+            " failed is blocked by itself; one that waits, by whatever its need is blocked by.",
+            "failed = next((blocked[name] for name in (*check.needs, *check.after) if name in blocked), None), and"
+            " missing likewise from absent, over check.needs alone. Then three branches, and afterwards the two notes:"
+            ' if finding.status == "fail" or failed, blocked[check.name] = failed or check.name; else, if it is "not'
+            ' here", the same with absent.',
+        ),
     ),
 )
 
 
-def find(exercise_id: str) -> Exercise:
-    """The exercise with this id. Raises InputError where there is none."""
+def find(exercise_id: Any) -> Exercise:
+    """The exercise with this id, a string. Raises InputError where there is none."""
+    if not isinstance(exercise_id, str):
+        raise InputError(f'an exercise\'s id is a text, such as "5.1" with its quotes, and not {exercise_id!r}')
     for exercise in EXERCISES:
         if exercise.id == exercise_id:
             return exercise
-    raise InputError(f"there is no exercise {exercise_id!r}: there are {', '.join(e.id for e in EXERCISES)}")
+    chapter = exercise_id.split(".")[0]
+    of_chapter = [e.id for e in EXERCISES if str(e.chapter) == chapter]
+    some = f"there are some for {_known_chapters()}"
+    known = f"chapter {chapter} has {', '.join(of_chapter)}" if of_chapter else some
+    raise InputError(f"there is no exercise {exercise_id!r}: {known}")
 
 
 def select(what: str) -> tuple[Exercise, ...]:
@@ -274,4 +409,5 @@ def select(what: str) -> tuple[Exercise, ...]:
 
 
 def _known_chapters() -> str:
-    return "chapters " + " and ".join(map(str, _CHAPTERS))
+    *others, last = map(str, _CHAPTERS)
+    return f"chapters {', '.join(others)} and {last}"

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -11,6 +12,8 @@ from minillm.exercises import reader_files
 from minillm.exercises.manifest import Exercise
 from minillm.exercises.time_limit import CASE_LIMIT_S
 from minillm.exercises.verdict import Verdict, failed
+
+_ENGINE = re.compile(r"minillm(?!\.exercises\.ch\d\d$)(\.|$)")  # all of the package but the readers' own files
 
 
 class State(Enum):
@@ -37,7 +40,7 @@ class Row:
         if self.state is State.NO_FILE:
             return f"minillm exercises reset {self.exercise.chapter}"
         if self.state is State.STARTED:
-            return f"pytest --hint {self.exercise.id}"
+            return f"minillm hint {self.exercise.id}"
         return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
 
 
@@ -52,9 +55,23 @@ def grade_own(exercise: Exercise) -> Verdict:
     except reader_files.UnusableCodeError as error:
         message, _, line = str(error).partition("\n")
         return failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
-    from minillm.exercises.grading import grade  # imports torch, which nobody needs before
+    from minillm.exercises.helpers import grade_apart  # imports torch, which nobody needs before
 
-    return grade(exercise, function, limit_s=CASE_LIMIT_S)
+    missing = reader_files.why_missing(exercise)
+    return not_the_readers(exercise, function) or grade_apart(exercise, function, missing, CASE_LIMIT_S)
+
+
+def not_the_readers(exercise: Exercise, function: object) -> Verdict | None:
+    """A verdict that says no, if the function is the engine's own: it would pass, and nothing would be learnt."""
+    home = getattr(function, "__module__", None) or ""
+    if not _ENGINE.match(home):
+        return None
+    name = getattr(function, "__name__", exercise.name)
+    return failed(
+        exercise,
+        f"That is the engine's own {name}, imported from {home}: give yours. (Has yours the same name? Then the cell"
+        " or section that defines it has not been run since the import.)",
+    )
 
 
 def state_of(exercise: Exercise) -> State:

@@ -52,7 +52,9 @@ def path_of(exercise: Exercise) -> Path:
 
 
 def shown(path: Path) -> str:
-    """A path as readers type it: relative to where they are, if it is below."""
+    """A path as readers type it: relative to where they are, if it is below. A notebook's cell has no path to type."""
+    if path.parent.name.startswith("ipykernel_"):
+        return "your cell"
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -154,6 +156,13 @@ def load(exercise: Exercise) -> Callable[..., Any]:
             f" `minillm exercises reset {exercise.id}` gives its stub back"
         )
     return function
+
+
+def why_missing(exercise: Exercise) -> dict[str, str]:
+    """For each section of the exercise's file that could not be run, by exercise id: that, and for what."""
+    path = path_of(exercise)
+    failures = _namespace(path, read(path))[1]
+    return {part: f"cannot be run ({wrong.splitlines()[0]})" for part, wrong in failures.items() if part != _HEADER}
 
 
 @functools.lru_cache(maxsize=8)

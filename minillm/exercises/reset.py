@@ -4,6 +4,7 @@ from pathlib import Path
 
 from minillm.errors import InputError
 from minillm.exercises import reader_files
+from minillm.exercises.kept import kept_folder
 from minillm.exercises.manifest import Exercise, find, select
 
 
@@ -32,7 +33,7 @@ def _reset_section(exercise: Exercise) -> str:
         )
     if [each.strip() for each in mine] == [stub.text.strip()]:
         return f"{exercise.id} is as it was given out: nothing to do"
-    kept = _keep("".join(mine), path, f"{path.stem}_{exercise.id}")
+    kept = _keep("".join(mine), f"{path.stem}_{exercise.id}")
     restored = [header.text]
     for exercise_id, section in sections:
         if exercise_id != exercise.id:
@@ -49,17 +50,15 @@ def _reset_file(exercise: Exercise) -> str:
     mine = path.read_bytes().decode("utf-8-sig", errors="replace") if path.is_file() else None
     if mine == stubs:
         return f"{reader_files.shown(path)} is as it was given out: nothing to do"
-    kept = _keep(mine, path, path.stem) if mine is not None else None
+    kept = _keep(mine, path.stem) if mine is not None else None
     _write(path, stubs)
     told = f"; your version is in {reader_files.shown(kept)}" if kept else ""
     return f"{reader_files.shown(path)} has its stubs again{told}"
 
 
-def _keep(text: str, path: Path, name: str) -> Path:
+def _keep(text: str, name: str) -> Path:
     """Write the reader's version to the first free name. Git ignores the folder."""
-    folder = path.parent / "kept"
-    folder.mkdir(exist_ok=True)
-    _write(folder / ".gitignore", "*\n")
+    folder = kept_folder()
     number = 1
     while (kept := folder / f"{name}_{number}.py").exists():
         number += 1

@@ -5,7 +5,9 @@ A figure of the engine means little by itself. Set against one of these, it says
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 
 from minillm.device import clock
@@ -60,6 +62,24 @@ def peak_matmul_flops(device: torch.device | str = "cpu", dtype: torch.dtype = t
             break
         size *= 2
     return best
+
+
+def compare_reads(num_bytes: int = READ_BYTES, rounds: int = 5) -> tuple[float, float]:
+    """Bytes per second of `read_bandwidth` on the CPU, and of a read that shares nothing with it: the best of each.
+
+    The other one is numpy's, a bitwise "or" over whole 64-bit words, in one Python thread per thread of torch's. The
+    two take turns, so that a busy moment of the machine meets both.
+    """
+    threads = torch.get_num_threads()
+    words = np.ones(num_bytes // 8, np.uint64)
+    parts = np.array_split(words, threads)
+    ours, others = [], []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(rounds):
+            ours.append(read_bandwidth(num_bytes=num_bytes, repeats=3))
+            seconds = _best_seconds(lambda: list(pool.map(np.bitwise_or.reduce, parts)), torch.device("cpu"), 3)
+            others.append(words.nbytes / seconds)
+    return max(ours), max(others)
 
 
 def _best_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:

@@ -75,7 +75,7 @@ def forward_flops(shape: ModelShape, batch: int, new_tokens: int, context: int =
     head = shape.vocab_size * shape.hidden_size
     layers = num_active_params(shape) - head
     per_pair = 4 * shape.num_attention_heads * shape.head_dim * shape.num_hidden_layers
-    pairs = sum(_visible(shape, context + i) for i in range(1, new_tokens + 1))
+    pairs = _visible_pairs(shape, new_tokens, context)
     return batch * (2 * layers * new_tokens + 2 * head + per_pair * pairs)
 
 
@@ -84,7 +84,6 @@ def forward_bytes(
     batch: int,
     new_tokens: int,
     context: int = 0,
-    *,
     bytes_per_weight: float = 2.0,
     bytes_per_kv: float = 2.0,
 ) -> float:
@@ -100,13 +99,13 @@ def forward_bytes(
 
 
 def decode_work(
-    shape: ModelShape, batch: int, context: int, *, bytes_per_weight: float = 2.0, bytes_per_kv: float = 2.0
+    shape: ModelShape, batch: int, context: int, bytes_per_weight: float = 2.0, bytes_per_kv: float = 2.0
 ) -> Work:
     """One decode step: a token for each of `batch` sequences, each then `context` tokens long, the new one included."""
     before = context - 1
     return Work(
         float(forward_flops(shape, batch, 1, before)),
-        forward_bytes(shape, batch, 1, before, bytes_per_weight=bytes_per_weight, bytes_per_kv=bytes_per_kv),
+        forward_bytes(shape, batch, 1, before, bytes_per_weight, bytes_per_kv),
     )
 
 
@@ -116,7 +115,7 @@ def decode_limit(work: Work, batch: int, machine: Machine) -> float:
 
 
 def smallest_compute_bound_batch(
-    shape: ModelShape, context: int, machine: Machine, *, bytes_per_weight: float = 2.0, bytes_per_kv: float = 2.0
+    shape: ModelShape, context: int, machine: Machine, bytes_per_weight: float = 2.0, bytes_per_kv: float = 2.0
 ) -> int | None:
     """The batch from which on a decode step is limited by arithmetic; None where no batch is large enough.
 
@@ -126,10 +125,7 @@ def smallest_compute_bound_batch(
     """
     if not shape.is_dense:
         raise InputError("the batch at the ridge is worked out for dense models: this one has experts")
-    one, two = (
-        decode_work(shape, batch, context, bytes_per_weight=bytes_per_weight, bytes_per_kv=bytes_per_kv)
-        for batch in (1, 2)
-    )
+    one, two = (decode_work(shape, batch, context, bytes_per_weight, bytes_per_kv) for batch in (1, 2))
     kv_bytes = two.bytes - one.bytes
     weights = one.bytes - kv_bytes
     # compute-bound: batch x flops >= ridge x (weights + batch x kv)
@@ -152,6 +148,17 @@ def mfu(flops_per_pass: float, seconds_per_pass: float, flops_per_s: float) -> f
 def _visible(shape: ModelShape, position: int) -> int:
     """How many tokens the `position`-th one (counted from 1) attends to, itself included."""
     return position if shape.sliding_window is None else min(position, shape.sliding_window)
+
+
+def _visible_pairs(shape: ModelShape, new_tokens: int, context: int) -> int:
+    """How many pairs of a new token and one that it attends to there are: context + 1, context + 2, ... each, until
+    the window is full.
+    """
+    growing = new_tokens
+    if shape.sliding_window is not None:
+        growing = min(new_tokens, max(0, shape.sliding_window - context))
+    pairs = growing * context + growing * (growing + 1) // 2
+    return pairs + (new_tokens - growing) * (shape.sliding_window or 0)
 
 
 def _weights_read(shape: ModelShape, tokens: int) -> float:

@@ -1,5 +1,7 @@
 # %% [markdown]
-# # One request, by hand
+# # Notebook 0: One request, by hand
+#
+# Beside the five steps of [chapter 1](../chapters/01-the-journey.md#five-steps).
 #
 # `LLM("smollm2-135m").generate("The capital of France is")` is five steps. Here they are, one cell each, with a look
 # at what comes out of each. The cells run from top to bottom on a CPU in a few seconds; on a machine with a CUDA GPU,

@@ -1,8 +1,9 @@
 # %% [markdown]
-# # The journey of a request
+# # Notebook 1: The journey of a request
 #
-# Beside chapter 1. You send a prompt, follow it through the engine, and then measure each cell of the one table that
-# this book hangs on: prefill against decode. At the end you predict a request before you run it.
+# Beside [chapter 1](../chapters/01-the-journey.md). You send a prompt, follow it through the engine, and then measure
+# each cell of the one table that this book hangs on: prefill against decode. At the end you predict a request before
+# you run it.
 #
 # The notebook runs from top to bottom on a CPU in about a minute, and on a CUDA GPU as it stands. The times that you
 # see are those of one small machine; run the cells, and they are yours.
@@ -405,3 +406,93 @@ axes.yaxis.set_major_formatter("{x:g}")
 axes.minorticks_off()
 axes.legend()
 plt.show()
+
+# %% [markdown]
+# ## Exercises
+#
+# One cell for each exercise of chapter 1: replace `todo(...)` by your code, run the cell, and read its verdict. A
+# wrong answer is told what was given, what was wanted, and what the likely misunderstanding is. You can begin right
+# here: run the next cell, and those of the exercises, and nothing above.
+#
+# `hint("1.2")` gives a hint, a little more each time. What passes belongs into `minillm/exercises/ch01.py`: from there
+# `--mine` runs the engine on it, and `!minillm grade 1` grades it, in a cell like any other.
+#
+# From here on these names stand for your functions. To run cells above again, run the very first one before them: it
+# brings the engine's own back.
+
+# %%
+from collections.abc import Sequence
+
+from minillm.exercises import check, hint, todo
+
+
+# %%
+def time_per_output_token(token_times_s: Sequence[float]) -> float | None:
+    """TPOT, the time per output token, in seconds.
+
+    token_times_s: when each generated token was there, in seconds, in order, on a clock that began when the request
+    came in: [0.9, 1.1, 1.4] is a first token after 0.9 s (the TTFT), a second at 1.1 s, a third at 1.4 s.
+
+    Return the mean time from one token to the next: 0.25 s for these three. The wait for the first token is not a
+    part of it, for it is prefill's doing and grows with the prompt. Where there was no second token there is
+    nothing to take a mean of: return None.
+
+    About 3 lines.
+    """
+    todo("1.1")
+
+
+check("1.1", time_per_output_token)  # and hint("1.1"), when you are stuck
+
+
+# %%
+def request_seconds(ttft_s: float, tpot_s: float, completion_tokens: int) -> float:
+    """How long a request takes from end to end, in seconds: predict it before you run it.
+
+    ttft_s: the time to its first token. tpot_s: the time per output token, as 1.1 defines it.
+    completion_tokens: how many tokens it generates, at least 1.
+
+    A request with a TTFT of 0.5 s and a TPOT of 0.1 s that generates 3 tokens is done after 0.7 s.
+
+    About 1 line.
+    """
+    todo("1.2")
+
+
+check("1.2", request_seconds)  # and hint("1.2"), when you are stuck
+
+
+# %%
+def tokens_held(prompt_tokens: int, completion_tokens: int) -> int:
+    """Of how many tokens does the cache hold keys and values when a request has ended?
+
+    prompt_tokens: at least 1. completion_tokens: how many were generated; 0 for a request that was stopped right
+    after its prefill.
+
+    A token's keys and values come into being when the token goes *through* the model, not when it is chosen. Follow
+    a trace with 5 prompt tokens and 3 generated ones, pass by pass, and count what each pass computes: the sum is 7.
+
+    About 1 line.
+    """
+    todo("1.3")
+
+
+check("1.3", tokens_held)  # and hint("1.3"), when you are stuck
+
+
+# %%
+def decode_ceiling(bandwidth_bytes_per_s: float, weight_bytes: float, kv_bytes: float = 0.0) -> float:
+    """The most tokens per second at which one request can decode, however good the program.
+
+    bandwidth_bytes_per_s: what memory delivers. weight_bytes: all weights of the model. kv_bytes: the keys and
+    values of all tokens so far. Both are read once, in full, for each token; arithmetic is free, as it nearly is
+    for a single request.
+
+    30 GB/s, 538 MB of weights and 2 MB of keys and values allow 55.6 tokens per second.
+
+    About 1 line.
+    """
+    todo("1.4")
+
+
+check("1.4", decode_ceiling)  # and hint("1.4"), when you are stuck

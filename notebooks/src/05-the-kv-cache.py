@@ -1,9 +1,9 @@
 # %% [markdown]
-# # The KV cache
+# # Notebook 5: The KV cache
 #
-# Beside chapter 5. You generate the same tokens with a cache and without one, find out what has to be kept and why it
-# can be, weigh it, break it in the ways in which caches break, and end at the point where it is heavier than the
-# model.
+# Beside [chapter 5](../chapters/05-the-kv-cache.md). You generate the same tokens with a cache and without one, find
+# out what has to be kept and why it can be, weigh it, break it in the ways in which caches break, and end at the point
+# where it is heavier than the model. The exercises are at the end, with a cell for each.
 #
 # The notebook runs from top to bottom on a CPU in about a minute, and on a CUDA GPU as it stands.
 
@@ -180,6 +180,8 @@ print("decode pass: q", list(q.shape), "  k", list(k.shape), " v", list(v.shape)
 # each goes in, two of the three stay.
 #
 # ## What it costs
+#
+# *Exercise 5.1 asks for what comes next: do it first, if you want to find it yourself. Its cell is at the end.*
 #
 # For every token: a key and a value, in each layer, for each key/value head, `head_dim` numbers long.
 #
@@ -375,7 +377,8 @@ print(repr(tokenizer.decode(elsewhere)))
 #
 # ## When the cache outgrows the weights
 #
-# How many tokens are as heavy as the model?
+# How many tokens are as heavy as the model? *Exercise 5.7 asks you to predict it: do that before you look at the next
+# cell.*
 
 # %%
 fit = tokens_that_fit(model.nbytes, config, model.dtype)
@@ -442,13 +445,179 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# The exercises of chapter 5 are graded by `pytest --ch 5`, or here, next to your own code. Write the function in a
-# cell, and ask for its grade in the next:
+# One cell for each exercise of chapter 5: replace `todo(...)` by your code, run the cell, and read its verdict. A wrong
+# answer is told what was given, what was wanted, and what the likely misunderstanding is. You can begin right here: run
+# the next cell, and those of the exercises, and nothing above.
 #
-# ```python
-# from minillm.exercises import check
+# `hint("5.2")` gives a hint, a little more each time. What passes belongs into `minillm/exercises/ch05.py`: from there
+# `--mine` runs the engine on it, and `!minillm grade 5` grades it, in a cell like any other.
 #
-# check("5.1", my_function)
-# ```
-#
-# A wrong answer is told what was given, what was wanted, and what the likely misunderstanding is.
+# From here on these names stand for your functions. To run cells above again, run the very first one before them: it
+# brings the engine's own back.
+
+# %%
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from minillm.config import ModelConfig
+from minillm.errors import InputError
+from minillm.exercises import check, hint, todo
+
+
+# %%
+def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    """How many bytes of cache does one token of one sequence need?
+
+    config: the model's shape; look at `ModelConfig` in minillm/config.py for what it knows. dtype: what keys and
+    values are stored in; `dtype.itemsize` is the bytes of one number.
+
+    SmolLM2-135M keeps 23,040 bytes per token in bfloat16. Return a whole number (int).
+
+    About 1 line.
+    """
+    todo("5.1")
+
+
+check("5.1", kv_bytes_per_token)  # and hint("5.1"), when you are stuck
+
+
+# %%
+def append(
+    self,
+    layer: int,
+    k: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+    v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+) -> tuple[Float[Tensor, "batch num_kv_heads kv_len head_dim"], Float[Tensor, "batch num_kv_heads kv_len head_dim"]]:
+    """`KVCache.append`: keep the new tokens' keys and values of one layer; give back those of all tokens so far.
+
+    self is the cache, and this function its method:
+
+        self.keys, self.values    tensors [L, B, Hkv, max_seq_len, D], allocated once and for all
+        self.length               how many tokens the cache holds; the new ones stand right behind them
+        self.max_seq_len          how many it has room for
+
+    layer: which layer is speaking. k, v: [B, Hkv, T, D], the T new tokens (a whole prompt, or a single token).
+
+    Write them in place, into this layer alone. Return (keys, values) of the layer, each [B, Hkv, length + T, D], as
+    *views* of the cache: slices, no copies. Do not touch `self.length`: every layer appends at the same place, and
+    the caller advances the length once, when all have.
+
+    Raise InputError, with a sentence, where the new tokens do not fit; nothing may have been written then. (Slicing
+    past the end of a tensor is no error in PyTorch: one token assigned there vanishes without a word.)
+
+    About 6 lines.
+    """
+    todo("5.2")
+
+
+check("5.2", append)  # and hint("5.2"), when you are stuck
+
+
+# %%
+def single_query_attention(
+    q: Float[Tensor, "batch num_heads 1 head_dim"],
+    k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    v: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+) -> Float[Tensor, "batch num_heads 1 head_dim"]:
+    """Attention of one new token over everything that is cached: softmax(q k^T / sqrt(D)) v, for each head.
+
+    q: [B, H, 1, D], the newest token's queries. k, v: [B, Hkv, S, D], the keys and values of all S tokens so far,
+    its own included. Return [B, H, 1, D], in q's dtype.
+
+    The newest token may look at all of them, so there is no mask. Grouped-query attention: H is a multiple of Hkv,
+    and each key/value head serves H / Hkv *neighbouring* query heads: with H = 6 and Hkv = 2, query heads 0, 1, 2
+    read key head 0, and 3, 4, 5 read key head 1.
+
+    k and v are views of the cache: whatever you write into them, the cache has for good. Do not.
+
+    About 6 lines by hand (matmul, softmax, matmul).
+    """
+    todo("5.3")
+
+
+check("5.3", single_query_attention)  # and hint("5.3"), when you are stuck
+
+
+# %%
+def causal_mask(q_len: int, kv_len: int, device: torch.device | None = None) -> Bool[Tensor, "q_len kv_len"]:
+    """Which key may which query see? [q_len, kv_len], True where it may.
+
+    The queries are the *last* q_len of kv_len positions; those before are in the cache already. A token sees itself
+    and everything before it. With 2 new tokens behind 3 cached ones, causal_mask(2, 5) is
+
+        True  True  True  True  False
+        True  True  True  True  True
+
+    device: where the mask is to be made; None is PyTorch's default.
+
+    About 2 lines.
+    """
+    todo("5.4")
+
+
+check("5.4", causal_mask)  # and hint("5.4"), when you are stuck
+
+
+# %%
+def causal_attention(
+    q: Float[Tensor, "batch num_heads q_len head_dim"],
+    k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    v: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+) -> Float[Tensor, "batch num_heads q_len head_dim"]:
+    """Attention of several new tokens on a warm cache: 5.3 for a whole chunk, where each token sees its own past only.
+
+    q: [B, H, T, D], the queries of the last T of the S positions. k, v: [B, Hkv, S, D], all positions. Return
+    [B, H, T, D], in q's dtype. Heads are grouped as in 5.3, and who sees whom is 5.4's mask. T == S is a prompt on an
+    empty cache; T == 1 is a decode step; everything between is a chunk of a prompt, or a chat's next turn.
+
+    Let the scores be large, of either sign: a score of 300 must not become a nan, and a hidden key gets no weight at
+    all, however low the visible ones' scores are. k and v belong to the cache: do not write into them.
+
+    About 8 lines by hand; 1 to 5 with `F.scaled_dot_product_attention`, if you know what its `is_causal` means when
+    T < S. You may call your 5.3 and 5.4.
+    """
+    todo("5.5")
+
+
+check("5.5", causal_attention)  # and hint("5.5"), when you are stuck
+
+
+# %%
+def truncate(self, length: int) -> None:
+    """`KVCache.truncate`: forget everything behind the first `length` tokens.
+
+    self is the cache, as in 5.2; its property `length` reads the attribute `self._length`, which you may set.
+
+    A chat whose last message is edited, a speculative decoder whose guess was wrong: both step back. What is
+    forgotten need not be erased, because the next append overwrites it. So this costs nothing: no copy, no clearing,
+    the same tensors as before, with the same room.
+
+    length: 0 up to and including `self.length`. Raise InputError, with a sentence, for anything else: a cache cannot
+    be truncated to more than it holds, nor to a negative length. The cache is then as it was.
+
+    About 3 lines.
+    """
+    todo("5.6")
+
+
+check("5.6", truncate)  # and hint("5.6"), when you are stuck
+
+
+# %%
+def tokens_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, batch_size: int = 1) -> int:
+    """When does the cache outgrow its memory? How many tokens may each of `batch_size` sequences have?
+
+    num_bytes: the memory that is there for keys and values, in bytes. config, dtype: as in 5.1. All sequences are
+    equally long, and none is shared. Return a whole number: a token that fits in part does not fit.
+
+    With `num_bytes` set to the bytes of the weights, this is the length at which the cache weighs as much as the
+    model does. Llama-2-13B in float16 has 26 GB of weights; 32 users get there with 991 tokens each.
+
+    About 1 line. You may call your 5.1.
+    """
+    todo("5.7")
+
+
+check("5.7", tokens_that_fit)  # and hint("5.7"), when you are stuck

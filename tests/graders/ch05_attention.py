@@ -69,6 +69,28 @@ def _low_scores(batch: int, heads: int, kv_heads: int, new: int, so_far: int, di
     return q, k, v
 
 
+_FAR = 2.0**32  # between scores; a power of two, so that sums and scales of it are exact in float32
+
+
+def _lowest_scores(batch: int, heads: int, kv_heads: int, new: int, so_far: int, dim: int) -> tuple[Tensor, ...]:
+    """Every score is -2^32: lower than any number that people write for "very low", and all alike."""
+    q, k, v = _inputs(batch, heads, kv_heads, new, so_far, dim)
+    q, k = torch.zeros_like(q), torch.zeros_like(k)
+    q[..., 0], k[..., 0] = math.sqrt(dim), -_FAR
+    return q, k, v
+
+
+def _rising_scores(step: float) -> Callable[..., tuple[Tensor, ...]]:
+    """Each key's score is `step` above the one before, so that a hidden key lowered by less would win."""
+
+    def make(*sizes: int) -> tuple[Tensor, ...]:
+        q, k, v = _lowest_scores(*sizes)
+        k[..., 0] = step * torch.arange(-k.shape[2], 0, dtype=k.dtype)
+        return q, k, v
+
+    return make
+
+
 def _in_float64(*sizes: int) -> tuple[Tensor, ...]:
     return tuple(x.double() for x in _inputs(*sizes))
 
@@ -213,6 +235,17 @@ def _single(**changes: Callable) -> Function:
     return lambda q, k, v: _by_hand(q, k, v, **changes)
 
 
+def _groups_apart(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The right numbers as [B, Hkv, G, 1, D]: a group is an axis still."""
+    return _by_hand(q, k, v).unflatten(1, (k.shape[1], -1))
+
+
+def _groups_swapped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    batch, heads, _, dim = q.shape
+    rows = q.reshape(batch, heads // k.shape[1], k.shape[1], dim).transpose(1, 2)  # [B, Hkv, G, D]
+    return ((rows @ k.mT / math.sqrt(dim)).softmax(-1) @ v).reshape(batch, heads, 1, dim)
+
+
 SINGLE_QUERY_ATTENTION = Grader(
     cases=[
         _case("a decode step on 10 cached tokens, groups of 4 heads", (3, 8, 2, 1, 11, 6)),
@@ -232,6 +265,26 @@ SINGLE_QUERY_ATTENTION = Grader(
         Mutant(
             _single(mask=lambda q_len, kv_len: torch.arange(kv_len)[None] != kv_len - 1),
             "The newest token does not see itself. Its own key is the last of k, and it may look at that one too.",
+        ),
+        Mutant(
+            _single(scale=lambda q, k: k.shape[2] ** -0.5),
+            "You scale by the number of keys. The scale is 1 / sqrt(head_dim), the last axis: a dot product has"
+            " head_dim terms, however many keys there are.",
+        ),
+        Mutant(
+            lambda q, k, v: _groups_apart(q, k, v).squeeze(3),
+            "You give back the groups, [B, Hkv, H / Hkv, D]. The heads belong in one axis again: .view(B, H, 1, D) at"
+            " the end.",
+        ),
+        Mutant(
+            lambda q, k, v: _single()(q, k, v).transpose(1, 2),
+            "The axes of heads and tokens have changed places: [B, 1, H, D]. What you swapped to compute, swap back:"
+            " .transpose(1, 2).",
+        ),
+        Mutant(
+            _groups_swapped,
+            "You split the heads as [H / Hkv, Hkv] and join them as [Hkv, H / Hkv]. Neighbours share a key head, so it"
+            " is q.view(B, Hkv, H / Hkv, D), and the same order back.",
         ),
         Mutant(_single(spread=lambda x, group: x), _NO_GROUPS),
         Mutant(_scaled_keys, _WRITES_KEYS),
@@ -344,9 +397,24 @@ def _zeroed_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return _by_hand(q, k, v, weights=lambda scores: (scores * mask).softmax(dim=-1))
 
 
+def _lowered(amount: float) -> Function:
+    """Hidden scores minus an amount, the habit of additive masks."""
+
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        hidden = ~_lower_right(q.shape[2], k.shape[2])
+        return _by_hand(q, k, v, weights=lambda scores: (scores + hidden * -amount).softmax(dim=-1))
+
+    return attention
+
+
 def _zeroed_weights(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     mask = _lower_right(q.shape[2], k.shape[2])
     return _by_hand(q, k, v, weights=lambda scores: scores.softmax(dim=-1) * mask)
+
+
+def _fused_hiding_what_is_allowed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    hidden = ~_lower_right(q.shape[2], k.shape[2])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden, enable_gqa=True)
 
 
 def _rows_out_of_step(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -385,6 +453,9 @@ CAUSAL_ATTENTION = Grader(
         _case("the very first token", (3, 8, 2, 1, 1, 6)),
         _case("scores in the hundreds", (3, 8, 2, 5, 11, 16), _large_scores),
         _case("every score about -122,500", (3, 8, 2, 5, 11, 16), _low_scores),
+        _case("every score -4,294,967,296 (2^32)", (3, 8, 2, 5, 11, 16), _lowest_scores),
+        _case("each key's score 65,536 above the one before", (3, 8, 2, 5, 11, 16), _rising_scores(2.0**16)),
+        _case("each key's score 2^32 above the one before", (3, 8, 2, 5, 11, 16), _rising_scores(_FAR)),
         _case("everything in float64", (3, 8, 2, 5, 11, 6), _in_float64),
     ],
     mutants=[
@@ -419,6 +490,11 @@ CAUSAL_ATTENTION = Grader(
             " True: turn it round, masked_fill(~mask, -inf).",
         ),
         Mutant(
+            _fused_hiding_what_is_allowed,
+            "You turn the mask round for scaled_dot_product_attention. Its attn_mask is True where a query may look, as"
+            " causal_mask is: give it as it is. (Only masked_fill wants the opposite.)",
+        ),
+        Mutant(
             _rows_out_of_step,
             "The rows of the mask are out of step with those of the queries. With a group's queries in one matrix, all"
             " tokens of its first head come first: repeat the whole mask for each head, mask.repeat(group, 1).",
@@ -431,6 +507,21 @@ CAUSAL_ATTENTION = Grader(
             _masked(fill=-1e4),
             "You give hidden keys a score that is low, and not the lowest. Where the visible ones are lower still, the"
             " hidden ones get all the weight: fill with -inf, below which there is nothing.",
+        ),
+        Mutant(
+            _masked(fill=-1e9),
+            "You fill hidden scores with a number that looks low enough, -1e9 or the like. Where the visible ones are"
+            " lower still, the hidden ones get all the weight: fill with -inf, below which there is nothing.",
+        ),
+        Mutant(
+            _lowered(1e4),
+            "You lower hidden scores by an amount (+ mask * -1e4), instead of replacing them. A hidden score that is"
+            " higher than the visible ones by more than that still wins: put -inf into its place.",
+        ),
+        Mutant(
+            _lowered(1e9),
+            "You lower hidden scores by a large amount, such as 1e9. However large: a hidden score may be higher than"
+            " the visible ones by more. Put -inf into its place, or add -inf.",
         ),
         Mutant(
             _zeroed_weights,

@@ -75,6 +75,11 @@ BYTES_PER_TOKEN = Grader(
             "You take 2 bytes per number whatever the dtype. A float32 has 4, an int8 has 1: dtype.itemsize knows.",
         ),
         Mutant(
+            lambda c, dtype: 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * 4,
+            "You take 4 bytes per number, those of a float32, whatever the dtype. A bfloat16 has 2, an int8 has 1:"
+            " dtype.itemsize knows.",
+        ),
+        Mutant(
             lambda c, dtype: 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * dtype.itemsize * 8,
             "Those are bits. dtype.itemsize is in bytes already.",
         ),

@@ -9,7 +9,7 @@ from torch import Tensor
 from graders.ch05_bytes import WIDE_HEADS
 from graders.common import REFUSED, UNTOUCHED, random, refusal, touched
 from minillm.errors import InputError
-from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
+from minillm.exercises.grading import EXCEPTION, Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
 
 # --- the oracle's own picture of a cache -----------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def _full_case(given: str, *, held: int, new: int) -> Case:
         cache, *_ = _cache(held)
         k, v = _new_tokens(new, 1)
         return {
-            "the exception": refusal(lambda: f(cache, 1, k, v)),
+            **refusal(f, cache, 1, k, v),
             "cache.keys": cache.keys,
             "cache.values": cache.values,
             "the cache's length": cache.length,
@@ -123,7 +123,7 @@ def _full_case(given: str, *, held: int, new: int) -> Case:
 
     def want() -> Observation:
         _, keys, values = _cache(held)
-        return {"the exception": REFUSED, "cache.keys": keys, "cache.values": values, "the cache's length": held}
+        return {EXCEPTION: REFUSED, "cache.keys": keys, "cache.values": values, "the cache's length": held}
 
     return Case(given, observe, want)
 
@@ -136,6 +136,37 @@ _SILENT = (
     "You raise InputError without a word. Whoever meets it sees an empty line: say in a sentence what does not fit, and"
     " by how much."
 )
+
+_NOT_IMPORTED = (
+    "InputError is not known where your function is. Say `from minillm.errors import InputError` at the top of the"
+    " file, or in a cell of the notebook that you run first."
+)
+
+
+_RETURNED = (
+    "You return the exception, so that nobody is stopped: the caller goes on with an object that it does not look at."
+    " Raise it: raise InputError(...)."
+)
+
+
+def _another_class(error: type[Exception]) -> str:
+    return (
+        f"You raise {error.__name__}. The engine's callers catch InputError, and make one sentence for the user of it:"
+        " `from minillm.errors import InputError`, and raise that."
+    )
+
+
+_OTHER_CLASSES = (ValueError, Exception, RuntimeError, IndexError)
+
+
+def _raise_unknown_name() -> Any:
+    """What Python does at `raise InputError(...)` where nobody has imported it."""
+    raise NameError("name 'InputError' is not defined")
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
 
 _OwnInputError = type("InputError", (Exception,), {})
 
@@ -247,6 +278,16 @@ def _cat(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) 
     )
 
 
+def _cat_behind_the_room(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    return torch.cat([self.keys[layer], k], 2), torch.cat([self.values[layer], v], 2)
+
+
+def _heads_for_places(self: KVCache, layer: int, k: Tensor, v: Tensor, start: int, end: int) -> Any:
+    self.keys[layer, :, start:end] = k
+    self.values[layer, :, start:end] = v
+    return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+
 def _no_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     return _in_place(self, layer, k, v, self.length, self.length + k.shape[2])
 
@@ -264,6 +305,15 @@ def _own_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     if self.length + k.shape[2] > self.max_seq_len:
         raise _OwnInputError("full")
     return _no_check(self, layer, k, v)
+
+
+def _append_refusing(refuse: Callable[[], Any]) -> Function:
+    """An answer that is right but for its refusal."""
+
+    def append(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+        return refuse() if self.length + k.shape[2] > self.max_seq_len else _no_check(self, layer, k, v)
+
+    return append
 
 
 def _silent_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
@@ -402,6 +452,16 @@ APPEND = Grader(
             " all of it each time. Write into self.keys[layer], in place.",
         ),
         Mutant(
+            _checked_append(_cat_behind_the_room),
+            "You join the new tokens to the whole room with torch.cat: behind its last place, not behind the last"
+            " token, and in a copy that nobody keeps. Write into self.keys[layer], from self.length on.",
+        ),
+        Mutant(
+            _checked_append(_heads_for_places),
+            "Your slice runs along the heads. self.keys[layer] is [B, Hkv, max_seq_len, D], so the places are its third"
+            " axis: self.keys[layer, :, :, start:end].",
+        ),
+        Mutant(
             _no_check,
             "You do not check for room. Slicing past the end of a tensor is no error: a single token assigned there"
             " vanishes, and with several PyTorch complains in its own words. Raise InputError first.",
@@ -420,6 +480,17 @@ APPEND = Grader(
             " out: raise InputError with a sentence.",
         ),
         Mutant(_own_error, _OWN_ERROR),
+        Mutant(_append_refusing(_raise_unknown_name), _NOT_IMPORTED),
+        Mutant(_append_refusing(lambda: InputError("full")), _RETURNED),
+        Mutant(
+            _append_refusing(lambda: None),
+            "You see that the tokens do not fit, and go back without a word. The caller attends over what it was given:"
+            " raise InputError.",
+        ),
+        *(
+            Mutant(_append_refusing(lambda error=error: _raise(error("full"))), _another_class(error))
+            for error in _OTHER_CLASSES
+        ),
         Mutant(_silent_error, _SILENT),
     ],
     alternatives=[_checked_append(_token_by_token), _checked_append(_index_copy), _kind_of_error],
@@ -472,7 +543,7 @@ def _refused_case(given: str, *, held: int, length: int) -> Case:
     def observe(f: Function) -> Observation:
         cache, *_ = _cache(held)
         return {
-            "the exception": refusal(lambda: f(cache, length)),
+            **refusal(f, cache, length),
             "the cache's length": cache.length,
             "cache.keys": cache.keys,
             "cache.values": cache.values,
@@ -480,7 +551,7 @@ def _refused_case(given: str, *, held: int, length: int) -> Case:
 
     def want() -> Observation:
         _, keys, values = _cache(held)
-        return {"the exception": REFUSED, "the cache's length": held, "cache.keys": keys, "cache.values": values}
+        return {EXCEPTION: REFUSED, "the cache's length": held, "cache.keys": keys, "cache.values": values}
 
     return Case(given, observe, want)
 
@@ -579,6 +650,18 @@ def _own_error_range(self: KVCache, length: int) -> None:
     self._length = length
 
 
+def _truncate_refusing(refuse: Callable[[], Any]) -> Function:
+    """An answer that is right but for its refusal."""
+
+    def truncate(self: KVCache, length: int) -> Any:
+        if not 0 <= length <= self._length:
+            return refuse()
+        self._length = length
+        return None
+
+    return truncate
+
+
 def _silent_range(self: KVCache, length: int) -> None:
     if not 0 <= length <= self._length:
         raise InputError
@@ -599,6 +682,12 @@ def _not_to_nothing(self: KVCache, length: int) -> None:
 
 def _not_the_same(self: KVCache, length: int) -> None:
     if not 0 <= length < self._length:
+        raise InputError("no")
+    self._length = length
+
+
+def _neither_end(self: KVCache, length: int) -> None:
+    if not 0 < length < self._length:
         raise InputError("no")
     self._length = length
 
@@ -658,9 +747,14 @@ TRUNCATE = Grader(
             "The length has not changed. It is what makes a token part of the cache: set self._length.",
         ),
         Mutant(
+            _truncate_refusing(lambda: None),
+            "You leave the cache as it is, and nobody hears of it. The caller believes that the cache holds what it"
+            " asked for: raise InputError.",
+        ),
+        Mutant(
             _clip,
-            "You clip a length that cannot be, without a word. The caller believes that the cache holds what it asked"
-            " for: raise InputError.",
+            "You set the length to the nearest one that can be, without a word. The caller believes that the"
+            " cache holds what it asked for: raise InputError.",
         ),
         Mutant(
             _may_grow,
@@ -692,11 +786,22 @@ TRUNCATE = Grader(
             " tokens with the last one asks for that.",
         ),
         Mutant(
+            _neither_end,
+            "You refuse both 0 and the length that the cache has. Forgetting everything and forgetting nothing are both"
+            " allowed: 0 <= length <= self.length.",
+        ),
+        Mutant(
             _assert_range,
             "You check with assert. That raises AssertionError, which nobody above expects, and `python -O` leaves it"
             " out: raise InputError with a sentence.",
         ),
         Mutant(_own_error_range, _OWN_ERROR),
+        Mutant(_truncate_refusing(_raise_unknown_name), _NOT_IMPORTED),
+        Mutant(_truncate_refusing(lambda: InputError("no")), _RETURNED),
+        *(
+            Mutant(_truncate_refusing(lambda error=error: _raise(error("no"))), _another_class(error))
+            for error in _OTHER_CLASSES
+        ),
         Mutant(_silent_range, _SILENT),
     ],
     alternatives=[_checked_truncate(_set), _checked_truncate(_step_back), _kind_of_error_range],

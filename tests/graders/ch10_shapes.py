@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from graders.common import REFUSED, formula, refusal
 from minillm.errors import InputError
 from minillm.exercises.compare import in_words
-from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
+from minillm.exercises.grading import EXCEPTION, Case, Function, Grader, Mutant, Observation
 from minillm.machine.shape import ModelShape
 
 # vocabulary, hidden, intermediate, layers, heads, key/value heads, head_dim, context
@@ -157,11 +157,7 @@ def _share(given: str, shape: ModelShape, gpus: int, **changed: int) -> Case:
 
 
 def _refused(given: str, shape: ModelShape, gpus: int) -> Case:
-    return Case(
-        f"{given}, {gpus} GPUs",
-        lambda f: {"the answer": refusal(lambda: f(shape, gpus))},
-        lambda: {"the answer": REFUSED},
-    )
+    return Case(f"{given}, {gpus} GPUs", lambda f: refusal(f, shape, gpus), lambda: {EXCEPTION: REFUSED})
 
 
 def _shard(

@@ -1,14 +1,14 @@
 """What the graders share: short ways to write a case."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from minillm.errors import InputError
-from minillm.exercises.grading import Case, Function, Observation
+from minillm.exercises.grading import EXCEPTION, UNEXPECTED, Case, Function, Observation, Raised, raised
 
 
 def formula(given: str, arguments: Sequence[Any], want: Any) -> Case:
@@ -37,16 +37,32 @@ UNTOUCHED = "as they were"
 CHANGED = "changed by your code"
 
 
-def refusal(run: Callable[[], Any]) -> str:
-    """What `run` raises, in words: REFUSED for an InputError (or a kind of it) with a message."""
+def refusal(f: Function, *arguments: Any) -> Observation:
+    """What a call raises, in words: REFUSED for an InputError (or a kind of it) with a message.
+
+    Of any other exception its class is compared; message and line go along for the reader. (Of a NameError, the
+    message too: which name is not known is all that there is to it.)
+    """
     try:
-        run()
+        result = f(*arguments)
     except InputError as error:
-        return REFUSED if str(error).strip() else "InputError without a message"
+        return {EXCEPTION: REFUSED if str(error).strip() else "InputError without a message"}
     except Exception as error:
-        name = type(error).__name__
-        return f"another class called {name}, not minillm.errors.{name}" if name == "InputError" else name
-    return "no exception"
+        return {EXCEPTION: _in_words(error), UNEXPECTED: _told(error, f)}
+    if isinstance(result, BaseException):
+        return {EXCEPTION: "no exception: one is returned, and not raised"}
+    return {EXCEPTION: "no exception"}
+
+
+def _in_words(error: Exception) -> str:
+    name = type(error).__name__
+    if name == "InputError":
+        return f"another class called {name}, not minillm.errors.{name}"
+    return f"{name}: {error}" if isinstance(error, NameError) else name
+
+
+def _told(error: Exception, f: Function) -> Raised | None:
+    return None if type(error).__name__ == "InputError" else raised(error, f)
 
 
 REFUSED = "InputError with a sentence"

@@ -1,0 +1,115 @@
+"""`minillm limits`: what a machine allows a model, by its datasheet or as it was measured."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from in_process import call
+
+from minillm.machine import limits as remembered
+from minillm.machine.measure import compare_reads
+from minillm.machine.roofline import Machine, decode_limit, decode_work
+from minillm.machine.specs import find
+from minillm.machine.well_known import BY_NAME
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine that measures 30 GB/s and 150 GFLOP/s, in no time; how often it did is counted."""
+    monkeypatch.setenv("MINILLM_CACHE", str(tmp_path))
+    calls = []
+    monkeypatch.setattr(remembered, "read_bandwidth", lambda device: calls.append(device) or 30e9)
+    monkeypatch.setattr(remembered, "peak_matmul_flops", lambda device, dtype: 150e9)
+    return calls
+
+
+def test_a_datasheet_s_limits_are_those_of_the_roofline(capsys):
+    code, out, _ = call(
+        capsys, "limits", "llama-2-13b", "--gpu", "h100", "--context", "4096", "--batch", "32", "--json"
+    )
+    assert code == 0
+    result = json.loads(out)
+    h100, shape = find("h100"), BY_NAME["llama-2-13b"].shape
+    paper = Machine(h100.bandwidth_bytes_per_s, h100.flops("bfloat16"))
+    prefill, decode = result["passes"]
+    assert decode["tokens_per_s"] == decode_limit(decode_work(shape, 32, 4096), 32, paper)
+    assert (prefill["bound_by"], decode["bound_by"]) == ("compute", "memory")
+    assert result["compute_bound_from_batch"] is None
+
+
+def test_the_table_names_the_resource_that_binds_and_where_the_figures_are_from(capsys):
+    code, out, _ = call(capsys, "limits", "llama-3-8b", "--gpu", "h100", "--context", "128", "--batch", "1", "500")
+    assert code == 0
+    rows = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert "memory" in rows["decode, batch 1"]
+    assert "compute" in rows["decode, batch 500"]
+    assert "from a batch of 438 on" in out
+    assert find("h100").source.split(",")[0][:40] in out
+
+
+def test_this_machine_is_measured_once_and_then_remembered(capsys, machine):
+    first, again = (call(capsys, "limits", "--device", "cpu", "--dtype", "float32") for _ in range(2))
+    assert first[0] == again[0] == 0
+    assert len(machine) == 1
+    assert "measuring this machine" in first[2]
+    assert "measuring" not in again[2]
+    assert first[1] == again[1]
+    assert "30.0 GB/s" in again[1]
+    assert "ridge at 5 FLOP per byte" in again[1]
+
+
+def test_again_measures_again(capsys, machine):
+    for flags in ((), ("--again",)):
+        call(capsys, "limits", "--device", "cpu", *flags)
+    assert len(machine) == 2
+
+
+def test_half_a_measurement_is_completed(capsys, machine):
+    """`--stats` measures the bandwidth alone."""
+    remembered.measure_limits("cpu", [])
+    code, out, _ = call(capsys, "limits", "--device", "cpu", "--dtype", "bfloat16")
+    assert code == 0
+    assert "bfloat16" in out
+
+
+def test_with_experts_no_batch_is_named(capsys):
+    code, out, _ = call(capsys, "limits", "mixtral-8x7b", "--gpu", "a100")
+    assert code == 0
+    assert "compute-bound" not in out
+
+
+def test_the_second_opinion_reads_as_much_in_another_way():
+    ours, others = compare_reads(num_bytes=8 * 64 * 1024, rounds=1)
+    assert ours > 0
+    assert others > 0
+
+
+def test_a_datasheet_needs_no_torch():
+    code = "import sys; from minillm.limits import main; main(['--gpu', 'h100']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--gpu", "h999"], "no accelerator is called 'h999'"),
+        (["--gpu", "m1"], "FLOP/s"),
+        (["--gpu", "t4", "--dtype", "int4"], "no figure for 'int4'"),
+        (["--gpu", "h100", "--again"], "leave --again"),
+        (["--gpu", "h100", "--check"], "leave --again, --check"),
+        (["--gpu", "h100", "--context", "0"], "--context must be at least 1"),
+        (["--gpu", "h100", "--batch", "1", "-3"], "--batch must be at least 1 and below 2^31, not -3"),
+        (["--gpu", "h100", "--prompt", "99999999999"], "--prompt"),
+        (["--gpu", "h100", "--batch", "1", "99999999999"], "not 99999999999"),
+        (["no-such-model", "--gpu", "h100"], "no-such-model"),
+        (["--device", "tpu"], "tpu"),
+        (["--device", "cpu", "--dtype", "int8"], "no figure for 'int8'"),
+    ],
+)
+def test_what_makes_no_sense_is_answered_in_one_sentence(capsys, machine, args, told):
+    code, out, err = call(capsys, "limits", *args)
+    assert (code, out) == (2, "")
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("minillm limits: error: ")
+    assert told in last
