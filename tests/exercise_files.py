@@ -1,5 +1,7 @@
 """Directories of exercises as readers leave them: filled in, half done, broken."""
 
+import ast
+import functools
 import importlib
 import inspect
 import textwrap
@@ -31,9 +33,19 @@ def write_solutions(directory: Path) -> Path:
 
 
 def reference_source(exercise) -> str:
-    """The engine's own code of an exercise, as a function of its own."""
+    """The engine's own code of an exercise, as a function of its own; what it uses of its module beyond the names that
+    the stub file has is imported before it.
+    """
     module_name, qualname = exercise.reference.split(":")
-    found = importlib.import_module(module_name)
-    for name in qualname.split("."):
-        found = getattr(found, name)
-    return textwrap.dedent(inspect.getsource(inspect.unwrap(found)))
+    module = importlib.import_module(module_name)
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(functools.reduce(getattr, qualname.split("."), module))))
+    used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    missing = sorted(used & vars(module).keys() - _names_of(reader_files.pristine(exercise.file_name)))
+    return f"from {module_name} import {', '.join(missing)}\n\n\n{source}" if missing else source
+
+
+def _names_of(text: str) -> set[str]:
+    """What a file imports and defines."""
+    imports = [alias for node in ast.parse(text).body for alias in getattr(node, "names", [])]
+    defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    return {alias.asname or alias.name for alias in imports} | defined
