@@ -1,6 +1,6 @@
 """The book's exercises: stubs for your own code, what grades them, and how the engine runs on them.
 
-`ch01.py`, `ch05.py`, ... are yours to edit. `manifest.py` says what each exercise stands for. This package imports
+`ch01.py`, `ch05.py`, ... are yours to edit. `manifest.py` lists them, and what each stands for. This package imports
 torch only when something is graded, so that listing exercises and printing hints is quick.
 """
 

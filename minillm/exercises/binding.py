@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
-from minillm.exercises.manifest import Exercise, find
+from minillm.exercises.exercise import Exercise
+from minillm.exercises.manifest import find
 from minillm.exercises.own_failure import OwnCodeError, own_code_error
 
 Function = Callable[..., Any]

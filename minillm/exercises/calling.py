@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minillm.exercises.binding import reference
-from minillm.exercises.manifest import Exercise
+from minillm.exercises.exercise import Exercise
 
 
 def wrong_parameters(exercise: Exercise, function: Callable[..., Any]) -> str:

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from minillm.exercises.checkout import checkout
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.grading import Grader
-from minillm.exercises.manifest import Exercise
 
 
 def grader_of(exercise: Exercise) -> Grader:

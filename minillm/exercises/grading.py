@@ -14,7 +14,7 @@ from minillm.exercises import NotStarted
 from minillm.exercises.calling import wrong_parameters
 from minillm.exercises.compare import difference, distance
 from minillm.exercises.defaults import torch_defaults_kept
-from minillm.exercises.manifest import Exercise
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.reader_files import lines_of, own_line
 from minillm.exercises.time_limit import CASE_LIMIT_S, OutOfTimeError, call_with_limit
 from minillm.exercises.verdict import Verdict, failed

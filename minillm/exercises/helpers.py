@@ -11,8 +11,9 @@ from types import CodeType
 from typing import Any
 
 from minillm.exercises.binding import reference
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.grading import grade
-from minillm.exercises.manifest import EXERCISES, Exercise
+from minillm.exercises.manifest import EXERCISES
 from minillm.exercises.verdict import Verdict, failed
 
 Function = Callable[..., Any]

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.kept import kept_folder
-from minillm.exercises.manifest import Exercise
 
 
 def next_hint(exercise: Exercise, command: str, *, again: bool = False) -> str:

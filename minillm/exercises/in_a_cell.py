@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from minillm.exercises import reader_files
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.helpers import grade_apart
-from minillm.exercises.manifest import Exercise
 from minillm.exercises.progress import State, grade_own, not_the_readers, state_of
 from minillm.exercises.time_limit import CASE_LIMIT_S
 from minillm.exercises.verdict import Verdict

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from minillm.errors import InputError, MissingError, NumbersError
 from minillm.exercises import reader_files
 from minillm.exercises.binding import Function, bind
-from minillm.exercises.manifest import EXERCISES, Exercise, find
+from minillm.exercises.exercise import Exercise
+from minillm.exercises.manifest import EXERCISES, find
 from minillm.exercises.progress import State, state_of
 
 FINISHED = "finished"  # what `--mine` without ids stands for

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import InputError
-from minillm.exercises.manifest import Exercise
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.reader_files import lines_of, shown, source_line
 
 

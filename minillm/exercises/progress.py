@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from minillm.exercises import reader_files
-from minillm.exercises.manifest import Exercise
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.time_limit import CASE_LIMIT_S
 from minillm.exercises.verdict import Verdict, failed
 

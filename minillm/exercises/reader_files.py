@@ -20,7 +20,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from minillm.exercises.defaults import torch_defaults_kept
-from minillm.exercises.manifest import Exercise
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
 
 _MARKER = re.compile(r"^# --- (\d+\.\d+)\b.*$", re.MULTILINE)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from minillm.errors import InputError
 from minillm.exercises import reader_files
+from minillm.exercises.exercise import Exercise
 from minillm.exercises.kept import kept_folder
-from minillm.exercises.manifest import Exercise, find, select
+from minillm.exercises.manifest import find, select
 
 
 def reset(what: str) -> str:

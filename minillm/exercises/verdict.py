@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from minillm.exercises.manifest import Exercise
+from minillm.exercises.exercise import Exercise
 
 
 @dataclass(frozen=True)

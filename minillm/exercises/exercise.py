@@ -1,0 +1,55 @@
+"""Exercise: what it is called, what it stands for in the engine, where it is set and explained, and its hints."""
+
+from dataclasses import dataclass
+
+CHAPTERS = {
+    1: "chapters/01-the-journey.md",
+    5: "chapters/05-the-kv-cache.md",
+    9: "chapters/09-two-resources.md",
+    10: "chapters/10-will-it-fit.md",
+    11: "chapters/11-bringing-up-the-box.md",
+}
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise. `name` is the stub's function; `reference` ("module:qualname") is the piece it replaces.
+
+    `hints` go from a nudge to nearly the answer.
+    """
+
+    id: str
+    title: str
+    reference: str
+    hints: tuple[str, ...]
+    section: str = ""  # the anchor of the chapter's section that explains it; "": the exercise's own place
+
+    @property
+    def chapter(self) -> int:
+        """5 for 5.2."""
+        return int(self.id.split(".")[0])
+
+    @property
+    def name(self) -> str:
+        """The function's name in the stub file: `append` for `KVCache.append`."""
+        return self.reference.split(":")[1].split(".")[-1]
+
+    @property
+    def file_name(self) -> str:
+        """The stub file: ch05.py."""
+        return f"ch{self.chapter:02}.py"
+
+    @property
+    def anchor(self) -> str:
+        """The label of the exercise in its chapter: ex-5-2."""
+        return "ex-" + self.id.replace(".", "-")
+
+    @property
+    def chapter_path(self) -> str:
+        """The chapter's source, seen from the root of the repository."""
+        return CHAPTERS[self.chapter]
+
+    @property
+    def where(self) -> str:
+        """Where the book explains it: chapters/05-the-kv-cache.md#the-code."""
+        return f"{self.chapter_path}#{self.section or self.anchor}"
