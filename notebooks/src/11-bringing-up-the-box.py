@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Bringing up the box
+# # Notebook 11: Bringing up the box
 #
-# Beside chapter 11. You ask your own machine what it has, take a recorded H100 and break it in a dozen ways, see why
+# Beside [chapter 11](../chapters/11-bringing-up-the-box.md). You ask your own machine what it has, take a recorded H100 and break it in a dozen ways, see why
 # the lowest failure is the one to mend, and then do with a model what you would do on any new box: predict, and only
 # then look.
 #
