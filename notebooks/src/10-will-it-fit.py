@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Notebook 10: Will it fit?
 #
-# Beside [chapter 10](../chapters/10-will-it-fit.md). You count a model before you load it and check the count against what was loaded, watch a forward
-# pass take memory and give it back, hold a prediction against what the operating system says, and end with a GPU and a
-# model of your choice.
+# Beside [chapter 10](../chapters/10-will-it-fit.md). You count a model before you load it and check the count against
+# what was loaded, watch a forward pass take memory and give it back, hold a prediction against what the operating
+# system says, and end with a GPU and a model of your choice.
 #
 # The notebook runs from top to bottom on a CPU in about a minute, and on a CUDA GPU as it stands.
 
