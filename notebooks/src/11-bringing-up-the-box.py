@@ -2,8 +2,8 @@
 # # Notebook 11: Bringing up the box
 #
 # Beside [chapter 11](../chapters/11-bringing-up-the-box.md). You ask your own machine what it has, take a recorded H100
-# and break it in a dozen ways, see why the lowest failure is the one to mend, and then do with a model what you would do
-# on any new box: predict, and only then look.
+# and break it in a dozen ways, see why the lowest failure is the one to mend, and then do with a model what you would
+# do on any new box: predict, and only then look.
 #
 # The notebook runs from top to bottom on a CPU in about a minute, and on a CUDA GPU as it stands. The recorded boxes
 # need no GPU at all.
