@@ -11,9 +11,9 @@ from pathlib import Path
 from minillm.exercises.manifest import EXERCISES
 
 STUBS = Path("minillm/exercises")
-# A deselected test leaves nothing in the report, so only the number of the others tells. There were 1,466 tests when
+# A deselected test leaves nothing in the report, so only the number of the others tells. There were 2,816 tests when
 # this was set. Raise it as they grow; lower it only together with the change that takes tests away.
-FEWEST_TESTS = 1_200
+FEWEST_TESTS = 2_500
 
 
 def named(case: ET.Element) -> str:
