@@ -425,7 +425,52 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
             }
         ),
         "CUDA versions",
-        "nvidia-driver-580-server",
+        "whl/cu118   # or: sudo apt install nvidia-driver-580-server-open && sudo reboot",
+    ),
+    "driver too old for any PyTorch": (
+        T4.but(
+            commands={
+                **smi_of(T4, (r"CUDA Version +: 11\.4", "CUDA Version : 10.2"), (r": 470\.256\.02", ": 440.33.01")),
+                CAPABILITY: Output('Field "compute_cap" is not a valid field to query.\n', 2),
+                "torch": torch_says("2.8.0+cu128", "12.8", 4, CU128, error="driver too old"),
+            }
+        ),
+        "CUDA versions",
+        "sudo ubuntu-drivers install --gpgpu && sudo reboot",
+    ),
+    "PyTorch for CUDA 13 on Volta": (
+        T4.but(
+            commands={
+                **smi_of(T4, (r"CUDA Version +: 11\.4", "CUDA Version : 12.8")),
+                CAPABILITY: "7.0\n",
+                "torch": torch_says("2.9.0+cu130", "13.0", 4, CU128, error="driver too old"),
+            },
+        ),
+        "CUDA versions",
+        "whl/cu126   # or: sudo apt install nvidia-driver-580-server && sudo reboot",
+    ),
+    "PyTorch for CUDA 13 on Blackwell": (
+        H100.but(
+            commands={CAPABILITY: "10.0\n", "torch": torch_says("2.9.0+cu130", "13.0", 64, error="driver too old")},
+        ),
+        "CUDA versions",
+        "whl/cu128   # or: sudo apt install nvidia-driver-580-server-open && sudo reboot",
+    ),
+    "PyTorch for CUDA 13 on WSL2": (
+        WSL2.but(commands={"torch": torch_says("2.9.0+cu130", "13.0", 8, error="driver too old")}),
+        "CUDA versions",
+        "whl/cu126",
+    ),
+    "CPU build on Volta with the newest driver": (
+        T4.but(
+            commands={
+                **smi_of(T4, (r"CUDA Version +: 11\.4", "CUDA Version : 13.0")),
+                CAPABILITY: "7.0\n",
+                "torch": torch_says("2.8.0+cpu", None, 4),
+            }
+        ),
+        "PyTorch's CUDA",
+        "whl/cu126",
     ),
     "PyTorch for CUDA 13 on a driver for 12": (
         H100.but(commands={"torch": torch_says("2.9.0+cu130", "13.0", 64, CU128, error="driver too old")}),

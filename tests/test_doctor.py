@@ -14,6 +14,7 @@ from minillm.machine.doctor.diagnosis import CHECKS, findings
 from minillm.machine.doctor.facts import Facts
 from minillm.machine.doctor.finding import Check, diagnose, fail, first_failure, not_here, ok
 from minillm.machine.doctor.host import usable_cpus
+from minillm.machine.doctor.packages import install_driver, wheel
 from minillm.machine.doctor.probe import examine
 from minillm.machine.doctor.report import as_json, print_report, summary
 from minillm.machine.doctor.torch_build import has_code_for, runs
@@ -233,6 +234,48 @@ def test_a_driver_runs_older_cuda_and_newer_minor_versions_of_its_own_major(buil
 )
 def test_machine_code_stays_in_its_major_version_and_ptx_does_not(capability, arch_list, expected):
     assert has_code_for(capability, tuple(arch_list.split())) is expected
+
+
+@pytest.mark.parametrize(
+    ("highest", "capabilities", "name"),
+    [
+        ("13.0", ["9.0"], "130"),
+        ("13.0", ["7.5"], "130"),
+        ("13.0", ["7.0"], "126"),  # Volta is not in builds for CUDA 13
+        ("13.0", ["9.0", "6.1"], "126"),  # one old GPU among others
+        ("12.9", ["10.0"], "128"),
+        ("12.4", ["7.0"], "126"),
+        ("11.4", ["7.0"], "118"),
+        ("13.0", [], "130"),
+        (None, ["9.0"], "126"),
+    ],
+)
+def test_the_wheel_is_the_newest_that_the_driver_runs_and_that_has_code_for_every_gpu(highest, capabilities, name):
+    assert wheel(highest, tuple(capabilities)) == name
+
+
+@pytest.mark.parametrize(
+    ("facts", "command"),
+    [
+        (Facts(capabilities=("12.0",)), "sudo apt install nvidia-driver-580-server-open"),
+        (Facts(capabilities=("7.5",)), "sudo apt install nvidia-driver-580-server-open"),
+        (Facts(capabilities=("7.0",)), "sudo apt install nvidia-driver-580-server"),
+        (Facts(capabilities=("9.0", "6.1")), "sudo apt install nvidia-driver-580-server"),
+        (Facts(driver_open=True), "sudo apt install nvidia-driver-580-server-open"),
+        (Facts(), "sudo ubuntu-drivers install --gpgpu"),
+    ],
+)
+def test_a_driver_is_installed_in_the_kind_that_the_gpu_runs(facts, command):
+    assert install_driver(facts) == command
+
+
+def test_the_open_kind_of_driver_is_read_from_its_version_file():
+    assert examine(H100).driver_open
+    assert not examine(A100_X8).driver_open
+
+
+def test_no_driver_is_installed_inside_wsl2():
+    assert "apt" not in diagnosed(BROKEN["PyTorch for CUDA 13 on WSL2"][0])["CUDA versions"].mend
 
 
 HOSTILE = {

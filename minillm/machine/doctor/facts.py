@@ -119,6 +119,7 @@ class Facts:
     modules: frozenset[str] | None = None
     driver_loaded: bool = False
     driver_version: str | None = None
+    driver_open: bool = False
     driver_installed: str | None = None
     device_files: tuple[str, ...] = ()
     smi_output: Output = field(default_factory=lambda: Output(missing=True))

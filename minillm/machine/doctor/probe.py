@@ -73,6 +73,7 @@ def _gpu_stack(system: System, facts: Facts) -> Facts:
         modules=parse_gpu.modules(system.read("/proc/modules")),
         driver_loaded=system.exists("/proc/driver/nvidia/version"),
         driver_version=parse_gpu.driver_version(system.read("/proc/driver/nvidia/version")),
+        driver_open="Open Kernel Module" in (system.read("/proc/driver/nvidia/version") or ""),
         device_files=_device_files(system),
         visible_devices=system.environment("CUDA_VISIBLE_DEVICES"),
         **_kernel_log(system),

@@ -9,15 +9,11 @@ import re
 
 from minillm.machine.doctor.facts import Facts
 from minillm.machine.doctor.finding import Finding, fail, ok, warn
+from minillm.machine.doctor.packages import INDEX, install_driver, install_wheel, wheel
 from minillm.machine.doctor.parse_gpu import version_tuple
 
 FIRST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580"}
 """CUDA's major version -> the first Linux driver that runs all its minor versions."""
-
-BRANCH = 580
-"""The driver to install where one is too old: it runs every CUDA version up to 13, on GPUs from Maxwell on."""
-
-INDEX = "https://download.pytorch.org/whl"
 
 
 def cuda_versions(facts: Facts) -> Finding:
@@ -33,13 +29,20 @@ def cuda_versions(facts: Facts) -> Finding:
         return ok(f"PyTorch is built with CUDA {built}; driver {driver} speaks up to {highest}")
     major = int(built.partition(".")[0])
     first = FIRST_DRIVER.get(major)
-    newer = f"sudo apt install nvidia-driver-{BRANCH}-server && sudo reboot"
-    older = f"pip install --force-reinstall torch --index-url {INDEX}/cu{wheel(highest)}"
     needed = f", which needs driver {first} or newer" if first else ""
     return fail(
         f"driver {driver} speaks CUDA up to {highest}, but PyTorch is built with CUDA {built}{needed}",
-        older if facts.container or facts.wsl else f"{newer}   # or: {older}",
+        _build_or_driver(highest, driver, facts),
     )
+
+
+def _build_or_driver(highest: str | None, driver: str | None, facts: Facts) -> str:
+    """Another build of PyTorch is the smaller change, if there is one that this driver runs."""
+    name = wheel(highest, facts.capabilities)
+    build, newer = install_wheel(name), f"{install_driver(facts)} && sudo reboot"
+    if facts.container or facts.wsl:  # the driver is not ours to change
+        return build
+    return f"{build}   # or: {newer}" if runs(f"{name[:-1]}.{name[-1]}", highest, driver) else newer
 
 
 def runs(built: str, highest: str | None, driver: str | None, *, wsl: bool = False) -> bool | None:
@@ -57,16 +60,6 @@ def runs(built: str, highest: str | None, driver: str | None, *, wsl: bool = Fal
     if asked[0] != stated[0] or first is None:
         return False
     return wsl or (version is not None and version >= first)
-
-
-def wheel(highest: str | None) -> str:
-    """The newest PyTorch wheel that a driver runs, by its name in the index: "126" is built with CUDA 12.6."""
-    stated = version_tuple(highest) or (12, 6)
-    # Minor versions are compatible, but only from 12.8 on is there code for Blackwell GPUs, and up to 12.6 for Volta.
-    return next((name for first, name in _WHEELS if stated >= first), "118")
-
-
-_WHEELS = (((13, 0), "130"), ((12, 8), "128"), ((12, 0), "126"))
 
 
 def imports(facts: Facts) -> Finding:
@@ -92,7 +85,7 @@ def build(facts: Facts) -> Finding:
         highest = facts.smi.cuda if facts.smi else None
         return fail(
             f"PyTorch {torch.version} is built for the CPU alone: it cannot use this GPU",
-            f"pip install --force-reinstall torch --index-url {INDEX}/cu{wheel(highest)}",
+            install_wheel(wheel(highest, facts.capabilities)),
         )
     capabilities = dict.fromkeys(torch.capabilities or facts.capabilities)
     unable = [capability for capability in capabilities if not has_code_for(capability, torch.arch_list)]
@@ -133,12 +126,13 @@ def has_code_for(capability: str, arch_list: tuple[str, ...]) -> bool:
 
 def _other_build(capability: str, facts: Facts) -> str:
     newest = max((version_tuple(_dotted(arch)) or (0,) for arch in facts.torch.arch_list), default=(0,))
+    highest = facts.smi.cuda if facts.smi else None
     if (version_tuple(capability) or (0,)) > newest:
         # Blackwell (10.0, 12.0) came with CUDA 12.8: an older wheel of the same PyTorch has no code for it.
-        name = max(wheel(facts.smi.cuda if facts.smi else None), "128")
+        name = max(wheel(highest, facts.capabilities), "128")
         return f"pip install --upgrade torch --index-url {INDEX}/cu{name}   # a newer PyTorch"
-    name = min(wheel(facts.smi.cuda if facts.smi else None), "126")
-    return f"pip install --force-reinstall torch --index-url {INDEX}/cu{name}   # these still have code for older GPUs"
+    name = min(wheel(highest, facts.capabilities), "126")
+    return f"{install_wheel(name)}   # these still have code for older GPUs"
 
 
 def _dotted(arch: str) -> str | None:
