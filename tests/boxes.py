@@ -524,6 +524,28 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
         "PyTorch sees it",
         "unset CUDA_VISIBLE_DEVICES",
     ),
+    "hidden by a number that no GPU has": (
+        A100_X8.but(commands={"torch": NO_TORCH_GPU}, variables={"CUDA_VISIBLE_DEVICES": "8"}),
+        "PyTorch sees it",
+        "unset CUDA_VISIBLE_DEVICES",
+    ),
+    "CUDA does not start, whichever GPU is chosen": (
+        H100.but(
+            commands={"torch": torch_says(arch=CU128, error="CUDA unknown error - Error 999: unknown error")},
+            variables={"CUDA_VISIBLE_DEVICES": "0"},
+        ),
+        "PyTorch sees it",
+        "torch.cuda.init()",
+    ),
+    "no nvidia-uvm, whichever GPU is chosen": (
+        H100.but(
+            commands={"torch": torch_says(arch=CU128, error="CUDA unknown error")},
+            directories={"/dev": ("nvidia0", "nvidiactl")},
+            variables={"CUDA_VISIBLE_DEVICES": "0"},
+        ),
+        "PyTorch sees it",
+        "sudo nvidia-modprobe -u -c 0",
+    ),
     "CUDA does not start": (
         H100.but(
             commands={"torch": torch_says(arch=CU128, error="CUDA unknown error")},

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from minillm.machine.doctor import parse_gpu, parse_host
 from minillm.machine.doctor.diagnosis import CHECKS, findings
-from minillm.machine.doctor.facts import Facts
+from minillm.machine.doctor.facts import Facts, Torch
 from minillm.machine.doctor.finding import Check, diagnose, fail, first_failure, not_here, ok
 from minillm.machine.doctor.host import usable_cpus
 from minillm.machine.doctor.packages import install_driver, wheel
 from minillm.machine.doctor.probe import examine
 from minillm.machine.doctor.report import as_json, print_report, summary
-from minillm.machine.doctor.torch_build import has_code_for, runs
+from minillm.machine.doctor.torch_build import has_code_for, hides_every_gpu, runs, sees_the_gpu
 
 STATUSES = {"ok", "warn", "fail", "not here", "not checked"}
 
@@ -276,6 +276,49 @@ def test_the_open_kind_of_driver_is_read_from_its_version_file():
 
 def test_no_driver_is_installed_inside_wsl2():
     assert "apt" not in diagnosed(BROKEN["PyTorch for CUDA 13 on WSL2"][0])["CUDA versions"].mend
+
+
+UUID = "GPU-00000000-1111-2222-3333-444444444444"
+
+
+@pytest.mark.parametrize(
+    ("visible", "hidden"),
+    [
+        (None, False),
+        ("", True),
+        ("-1", True),
+        ("NoDevFiles", True),
+        ("0", False),
+        (" 0", False),
+        ("1", True),
+        ("0,7", False),  # the first is there
+        ("7,0", True),  # CUDA stops reading at the 7
+        (UUID, False),
+        (UUID[:10], False),  # so much of it as names one GPU
+        ("GPU-ffff", True),
+        ("MIG-00000000-aaaa-bbbb-cccc-000000000001", True),
+        ("banana", True),
+    ],
+)
+def test_only_a_list_that_begins_with_no_gpu_hides_them_all(visible, hidden):
+    assert hides_every_gpu(visible, examine(H100)) is hidden
+
+
+def test_what_is_hidden_is_not_guessed_where_the_gpus_are_not_known():
+    assert not hides_every_gpu("3", Facts())
+    assert hides_every_gpu("-1", Facts())
+
+
+def test_a_visible_device_is_not_blamed_and_pytorch_s_own_words_are_shown():
+    chosen = diagnosed(BROKEN["CUDA does not start, whichever GPU is chosen"][0])["PyTorch sees it"]
+    assert chosen.what == "PyTorch sees no usable GPU: CUDA unknown error - Error 999: unknown error"
+    no_uvm = diagnosed(BROKEN["no nvidia-uvm, whichever GPU is chosen"][0])["PyTorch sees it"]
+    assert no_uvm.what == "PyTorch sees no usable GPU, for lack of /dev/nvidia-uvm: CUDA unknown error"
+
+
+def test_a_list_of_devices_is_not_blamed_where_pytorch_sees_a_gpu_and_cannot_start_it():
+    facts = Facts(visible_devices="-1", torch=Torch(available=True, error="CUDA error: out of memory"))
+    assert "out of memory" in sees_the_gpu(facts).what
 
 
 HOSTILE = {

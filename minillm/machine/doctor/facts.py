@@ -42,6 +42,7 @@ class Gpu:
     index: int
     bus_id: str
     name: str = "GPU"
+    uuid: str | None = None
     persistence: bool | None = None
     display: bool | None = None
     mig: bool | None = None

@@ -87,6 +87,7 @@ def _gpu(index: int, node: Node) -> Gpu:
         index=index,
         bus_id=node.key.removeprefix("GPU "),
         name=node.text("Product Name") or "GPU",
+        uuid=node.text("GPU UUID"),
         persistence=node.yes("Persistence Mode"),
         display=node.yes("Display Active") or node.yes("Display Attached"),
         mig=node.yes("MIG Mode", "Current"),

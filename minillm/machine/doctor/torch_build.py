@@ -143,16 +143,40 @@ def _dotted(arch: str) -> str | None:
 def sees_the_gpu(facts: Facts) -> Finding:
     """The last step: `torch.cuda.is_available()`."""
     torch = facts.torch
-    hidden = facts.visible_devices
     if torch.available and torch.error is None:
         return ok(f"PyTorch sees {len(torch.capabilities)} GPU" + ("" if len(torch.capabilities) == 1 else "s"))
-    if hidden is not None and not torch.available:
-        return fail(f"CUDA_VISIBLE_DEVICES={hidden!r} hides every GPU from PyTorch", "unset CUDA_VISIBLE_DEVICES")
-    uvm = "sudo nvidia-modprobe -u -c 0 && " if "nvidia-uvm" not in facts.device_files and not facts.wsl else ""
-    return fail(
-        f"PyTorch sees no usable GPU: {torch.error or 'no reason given'}",
-        f'{uvm}python -c "import torch; torch.cuda.init()"   # the whole message; after a suspended laptop: reboot',
-    )
+    if not torch.available and hides_every_gpu(facts.visible_devices, facts):
+        return fail(
+            f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} hides every GPU from PyTorch", "unset CUDA_VISIBLE_DEVICES"
+        )
+    said = torch.error or "no reason given"
+    ask = 'python -c "import torch; torch.cuda.init()"'
+    if "nvidia-uvm" not in facts.device_files and not facts.wsl:
+        return fail(
+            f"PyTorch sees no usable GPU, for lack of /dev/nvidia-uvm: {said}", f"sudo nvidia-modprobe -u -c 0 && {ask}"
+        )
+    return fail(f"PyTorch sees no usable GPU: {said}", f"{ask}   # the whole message; after a suspended laptop: reboot")
+
+
+def hides_every_gpu(visible: str | None, facts: Facts) -> bool:
+    """Whether this value of CUDA_VISIBLE_DEVICES leaves no GPU, None standing for a variable that is not set.
+
+    CUDA reads the list up to the first entry that names no GPU, so everything is hidden if that is the first one.
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+    """
+    if visible is None:
+        return False
+    first = visible.split(",")[0].strip()
+    if first in ("", "-1", "NoDevFiles"):
+        return True
+    gpus = facts.smi.gpus if facts.smi else ()
+    if not gpus:  # what there is to be named is not known
+        return False
+    if re.fullmatch(r"\d{1,9}", first, re.ASCII):
+        return int(first) >= len(gpus)
+    if first.startswith("MIG-"):  # a slice; whether there is one is another check's question
+        return not any(gpu.mig for gpu in gpus)
+    return not any(gpu.uuid is None or gpu.uuid.startswith(first) for gpu in gpus)
 
 
 def apple_gpu(facts: Facts) -> Finding:
