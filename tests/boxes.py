@@ -26,6 +26,19 @@ XID_79 = """[    9.104514] nvidia 0000:19:00.0: enabling device (0000 -> 0002)
 """
 
 
+NOT_STARTED = """[    5.559858] NVRM: GPU 0000:19:00.0: RmInitAdapter failed! (0x22:0x56:884)
+[    5.560313] NVRM: GPU 0000:19:00.0: rm_init_adapter failed, device minor number 0
+"""
+NEEDS_OPEN = f"""[    5.559842] NVRM: The NVIDIA GPU 0000:19:00.0 (PCI ID: 10de:2c58)
+               NVRM: installed in this system requires use of the NVIDIA open kernel modules.
+{NOT_STARTED}"""
+NEEDS_CLOSED = """[ 1157.046099] NVRM: The NVIDIA GPU 0000:af:00.0 (PCI ID: 10de:1db5)
+               NVRM: installed in this system is not supported by open
+               NVRM: nvidia.ko because it does not include the required GPU
+               NVRM: System Processor (GSP).
+"""
+
+
 def recorded(name: str) -> str:
     return (RECORDED / name).read_text(encoding="utf-8")
 
@@ -283,6 +296,38 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
         "power cycle",
     ),
     "no devices": (H100.but(commands=smi_failing("No devices were found\n", 6)), "nvidia-smi", "dmesg"),
+    "closed modules on a GPU that needs the open ones": (
+        H100.but(
+            commands={**smi_failing("No devices were found\n", 6), "dmesg": NEEDS_OPEN},
+            files={VERSION: recorded("proc-driver-closed.txt").replace("535.183.01", "575.57.08")},
+        ),
+        "nvidia-smi",
+        "sudo apt install nvidia-driver-575-server-open && sudo reboot",
+    ),
+    "open modules on a GPU that is too old for them": (
+        T4.but(
+            commands={
+                LSPCI: edited(recorded("lspci-t4.txt"), ("\tKernel driver in use: nvidia\n", "")),
+                "modinfo -F version nvidia": "515.43.04\n",
+                "dmesg": NEEDS_CLOSED,
+            },
+            without=(*NO_SMI, VERSION),
+        ),
+        "kernel driver",
+        "sudo apt install nvidia-driver-580-server && sudo reboot",
+    ),
+    "a GPU that the driver cannot start": (
+        H100.but(commands={**smi_failing("No devices were found\n", 6), "dmesg": NOT_STARTED}),
+        "nvidia-smi",
+        "Above 4G Decoding",
+    ),
+    "one of eight GPUs that the driver cannot start": (
+        A100_X8.but(
+            commands={SMI: A100_X8.commands[SMI].text.split("GPU 00000000:BD:00.0")[0], "dmesg": NOT_STARTED},
+        ),
+        "nvidia-smi",
+        "Above 4G Decoding",
+    ),
     "no driver": (
         H100.but(commands={LSPCI: LSPCI_NO_DRIVER, "torch": CPU_TORCH}, without=(*NO_SMI, VERSION)),
         "kernel driver",

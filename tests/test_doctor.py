@@ -5,7 +5,22 @@ import subprocess
 import sys
 
 import pytest
-from boxes import A100_X8, BROKEN, H100, HEALTHY, LAPTOP, LSPCI, MAC, SMI, WARNED, Box, Output, in_docker, recorded
+from boxes import (
+    A100_X8,
+    BROKEN,
+    H100,
+    HEALTHY,
+    LAPTOP,
+    LSPCI,
+    MAC,
+    NOT_STARTED,
+    SMI,
+    WARNED,
+    Box,
+    Output,
+    in_docker,
+    recorded,
+)
 from in_process import call
 from rich.console import Console
 
@@ -319,6 +334,17 @@ def test_a_visible_device_is_not_blamed_and_pytorch_s_own_words_are_shown():
 def test_a_list_of_devices_is_not_blamed_where_pytorch_sees_a_gpu_and_cannot_start_it():
     facts = Facts(visible_devices="-1", torch=Torch(available=True, error="CUDA error: out of memory"))
     assert "out of memory" in sees_the_gpu(facts).what
+
+
+def test_a_gpu_that_answers_is_not_blamed_for_a_start_that_failed_before():
+    assert diagnosed(H100.but(commands={"dmesg": NOT_STARTED}))["nvidia-smi"].status == "ok"
+
+
+def test_a_gpu_with_the_wrong_kind_of_modules_is_not_called_broken():
+    for name in ("closed modules on a GPU that needs the open ones", "open modules on a GPU that is too old for them"):
+        first = first_failure(findings(examine(BROKEN[name][0])))
+        assert "kernel modules" in first.what
+        assert "dmesg" not in first.mend
 
 
 HOSTILE = {

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from minillm.machine.doctor.facts import Facts, PciDevice
 from minillm.machine.doctor.finding import Finding, fail, not_checked, not_here, ok, warn
+from minillm.machine.doctor.packages import ANY_DRIVER, other_modules
 
 REBOOT = "sudo reboot"
 LOG_THEN_REBOOT = f"sudo dmesg | grep -iE 'xid|nvrm' | tail   # then: {REBOOT}"
@@ -56,7 +57,7 @@ def kernel_driver(facts: Facts) -> Finding:
             "grep -rn vfio /etc/modprobe.d /etc/default/grub   # take the GPU's ids out, then reboot",
         )
     if facts.driver_installed:
-        return fail(
+        return why_no_gpu_started(facts) or fail(
             f"driver {facts.driver_installed} is installed, but not loaded{where}",
             "sudo modprobe nvidia && nvidia-smi   # if refused: mokutil --sb-state (Secure Boot wants it signed)",
         )
@@ -103,22 +104,56 @@ def nvidia_smi(facts: Facts) -> Finding:
     if output.missing:
         branch = (facts.driver_version or "").partition(".")[0] or "580"
         return fail("the driver is loaded, but nvidia-smi is not installed", f"sudo apt install nvidia-utils-{branch}")
+    if (facts.smi is None and "No devices were found" in text) or _num_silent(facts) > 0:
+        reason = why_no_gpu_started(facts)
+        if reason is not None:
+            return reason
     for sign, what, mend in _LOST_GPU if facts.smi else (*_LOST_GPU, *_NO_ANSWER):
         if sign in text:
             return fail(what, mend)
     if facts.smi is None:
         said = next((line.strip() for line in text.splitlines() if line.strip()), "nothing")[:80]
         return fail(f"nvidia-smi could not be read (exit code {output.exit_code}): {said!r}", "nvidia-smi")
-    on_bus = [device for device in facts.pci or () if device.is_gpu and device.driver != "vfio-pci"]
-    seen = len(facts.smi.gpus)
-    if facts.container is None and len(on_bus) > seen:
+    seen, silent = len(facts.smi.gpus), _num_silent(facts)
+    if silent > 0:
         return fail(
-            f"{len(on_bus)} GPUs on the bus, but the driver answers for {seen}: one was lost, or failed to start",
+            f"{seen + silent} GPUs on the bus, but the driver answers for {seen}: one was lost, or failed to start",
             LOG_THEN_REBOOT,
         )
     if not output.succeeded:
         return warn(f"nvidia-smi answers, but ends with exit code {output.exit_code}", "nvidia-smi; echo $?")
     return ok(f"driver {facts.smi.driver} answers for {_number(seen, 'GPU')}")
+
+
+def _num_silent(facts: Facts) -> int:
+    """GPUs on the bus for which a driver that describes others does not answer; a container is given what it gets."""
+    if facts.smi is None or facts.container is not None:
+        return 0
+    on_bus = [device for device in facts.pci or () if device.is_gpu and device.driver != "vfio-pci"]
+    return len(on_bus) - len(facts.smi.gpus)
+
+
+def why_no_gpu_started(facts: Facts) -> Finding | None:
+    """The driver's own reason in the kernel log for a GPU that it could not start; None if it wrote none there."""
+    log = facts.kernel_log or ""
+    if "requires use of the NVIDIA open kernel modules" in log:
+        return fail(
+            "the driver has closed kernel modules, and this GPU runs only with the open ones",
+            f"{other_modules(facts, open_modules=True)} && sudo reboot",
+        )
+    if "is not supported by open" in log:
+        return fail(
+            "the driver has open kernel modules, and this GPU is too old for them",
+            f"{other_modules(facts, open_modules=False)} && sudo reboot",
+        )
+    if "RmInitAdapter failed" in log:
+        return fail(
+            "the driver could not start the GPU (RmInitAdapter failed): the driver does not fit it, or the card lacks"
+            " power or room for its memory's addresses",
+            f"{ANY_DRIVER} && sudo poweroff"
+            "   # a driver that fits, a cold start; then: power cables, Above 4G Decoding in the firmware's setup",
+        )
+    return None
 
 
 _LOST_GPU = (

@@ -13,6 +13,9 @@ FIRST_OPEN = (7, 5)
 and from Blackwell on (10.0) there are no others: the driver's README, "Open Linux Kernel Modules".
 """
 
+FIRST_BLACKWELL = 570
+"""The first branch of the driver that knows Blackwell GPUs."""
+
 ANY_DRIVER = "sudo ubuntu-drivers install --gpgpu"
 """Chooses by the GPU's number on the bus. Elsewhere than on Ubuntu: the distribution's own package."""
 
@@ -23,6 +26,12 @@ def install_driver(facts: Facts) -> str:
     if facts.driver_open or (known and min(known) >= FIRST_OPEN):
         return driver_package(BRANCH, open_modules=True)
     return driver_package(BRANCH, open_modules=False) if known else ANY_DRIVER
+
+
+def other_modules(facts: Facts, *, open_modules: bool) -> str:
+    """The command for the other kind of modules: of the same branch, if it is one that has both for every GPU."""
+    branch = (version_tuple(facts.driver_version or facts.driver_installed) or (BRANCH,))[0]
+    return driver_package(branch if branch >= FIRST_BLACKWELL else BRANCH, open_modules=open_modules)
 
 
 def driver_package(branch: int, *, open_modules: bool) -> str:
