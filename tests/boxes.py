@@ -430,6 +430,16 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
         "kernel log",
         "power cycle",
     ),
+    "Xid 95 of a slice in the kernel log": (
+        H100.but(commands={"dmesg": XID_79.replace("19:00): 79,", "19:00 GPU-I:05): 95,")}),
+        "kernel log",
+        "power cycle",
+    ),
+    "Xid 64 in the kernel log": (
+        H100.but(commands={"dmesg": XID_79.replace("79,", "64,")}),
+        "kernel log",
+        "power cycle",
+    ),
     "uncorrectable memory errors": (
         H100.but(commands=smi_of(H100, (r"DRAM Uncorrectable            : 0", "DRAM Uncorrectable            : 3"))),
         "ECC",

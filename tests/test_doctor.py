@@ -26,7 +26,7 @@ from rich.console import Console
 
 from minillm.machine.doctor import parse_gpu, parse_host
 from minillm.machine.doctor.diagnosis import CHECKS, findings
-from minillm.machine.doctor.facts import Facts, Torch
+from minillm.machine.doctor.facts import Facts, Torch, Xid
 from minillm.machine.doctor.finding import Check, diagnose, fail, first_failure, not_here, ok
 from minillm.machine.doctor.host import usable_cpus
 from minillm.machine.doctor.packages import install_driver, wheel
@@ -150,6 +150,12 @@ def test_a_kernel_log_that_may_not_be_read_is_said_and_not_failed():
     denied = Output("dmesg: read kernel buffer failed: Operation not permitted\n", 1)
     finding = diagnosed(H100.but(commands={"dmesg": denied}))["kernel log"]
     assert (finding.status, finding.mend) == ("not checked", "sudo dmesg | grep -i xid")
+
+
+@pytest.mark.parametrize("slice_of_it", ["", " GPU-I:05", " GPU-I:05 GPU-CI:00"])
+def test_an_xid_is_read_from_a_whole_gpu_and_from_a_slice_of_one(slice_of_it):
+    line = f"[1.0] NVRM: Xid (PCI:0000:19:00{slice_of_it}): 95, pid=4242, Uncontained ECC error\n"
+    assert parse_gpu.xids(line) == (Xid(95, "0000:19:00"),)
 
 
 def test_programs_that_crashed_on_a_gpu_are_no_fault_of_the_box():

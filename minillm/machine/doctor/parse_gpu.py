@@ -202,8 +202,11 @@ def topology(text: str) -> tuple[tuple[str, ...], ...] | None:
 
 
 def xids(text: str | None) -> tuple[Xid, ...]:
-    """The driver's error reports in the kernel log: `NVRM: Xid (PCI:0000:19:00): 79, ...`."""
-    found = re.findall(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})\b", text or "", re.ASCII)
+    """The driver's error reports in the kernel log: `NVRM: Xid (PCI:0000:19:00): 79, ...`.
+
+    In MIG mode the slice follows the address, `(PCI:0000:19:00 GPU-I:05 GPU-CI:00)`.
+    """
+    found = re.findall(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})[^)\n]{0,40}\): (\d{1,4})\b", text or "", re.ASCII)
     return tuple(Xid(int(number), address) for address, number in found)
 
 
