@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from minillm.machine.doctor.probe import WSL_SMI
 from minillm.machine.doctor.system import Output, System
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -236,12 +237,34 @@ MAC = Box(
     }
 )
 
+JETSON = Box(system=("Linux", "aarch64"), directories={"/dev": ("nvhost-gpu", "nvmap", "null")}, num_cpus=(12, 12)).but(
+    commands={
+        LSPCI: "",
+        "dmesg": "[    0.000000] Linux version 5.15.136-tegra\n",
+        "torch": torch_says("2.8.0", "12.6", 12, "sm_87", ["8.7"]),
+    },
+    files={
+        **_LINUX,
+        "/proc/version": "Linux version 5.15.136-tegra (buildbrain@mobile-u64)",
+        "/proc/cpuinfo": recorded("cpuinfo-graviton.txt"),
+        "/sys/devices/system/node/online": "0\n",
+    },
+)
+WSL2_OFF_PATH = WSL2.but(
+    commands={line.replace("nvidia-smi", WSL_SMI, 1): text for line, text in WSL2.commands.items()},
+    without=(SMI, CAPABILITY),
+)
+ROCM = LAPTOP.but(commands={"torch": torch_says("2.8.0+rocm6.4", None, 12, "gfx942", ["9.4"], hip="6.4.43482")})
+
 HEALTHY = {
     "h100": H100,
     "8x-a100": A100_X8,
     "t4": T4,
     "4090": RTX_4090,
     "wsl2": WSL2,
+    "wsl2, nvidia-smi not on the path": WSL2_OFF_PATH,
+    "jetson": JETSON,
+    "rocm": ROCM,
     "laptop": LAPTOP,
     "mac": MAC,
 }
@@ -260,8 +283,9 @@ LSPCI_NOUVEAU = edited(recorded("lspci-h100.txt"), ("in use: nvidia", "in use: n
 LSPCI_NO_DRIVER = edited(recorded("lspci-h100.txt"), ("\tKernel driver in use: nvidia\n", ""))
 
 
-def smi_failing(text: str, code: int = 9) -> dict[str, Output]:
-    return {SMI: Output(text, code)}
+def smi_failing(text: str, code: int = 9) -> dict[str, Output | str]:
+    """Where the driver does not answer nvidia-smi, it does not answer PyTorch either."""
+    return {SMI: Output(text, code), "torch": NO_TORCH_GPU}
 
 
 def smi_of(box: Box, *changes: tuple[str, str]) -> dict[str, str]:
@@ -310,6 +334,7 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
                 LSPCI: edited(recorded("lspci-t4.txt"), ("\tKernel driver in use: nvidia\n", "")),
                 "modinfo -F version nvidia": "515.43.04\n",
                 "dmesg": NEEDS_CLOSED,
+                "torch": NO_TORCH_GPU,
             },
             without=(*NO_SMI, VERSION),
         ),
@@ -335,14 +360,19 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
     ),
     "driver installed but not loaded": (
         H100.but(
-            commands={LSPCI: LSPCI_NO_DRIVER, "modinfo -F version nvidia": "570.124.06\n"}, without=(*NO_SMI, VERSION)
+            commands={
+                LSPCI: LSPCI_NO_DRIVER,
+                "modinfo -F version nvidia": "570.124.06\n",
+                "torch": NO_TORCH_GPU,
+            },
+            without=(*NO_SMI, VERSION),
         ),
         "kernel driver",
         "sudo modprobe nvidia",
     ),
     "nouveau in the way": (
         H100.but(
-            commands={LSPCI: LSPCI_NOUVEAU},
+            commands={LSPCI: LSPCI_NOUVEAU, "torch": NO_TORCH_GPU},
             files={"/proc/modules": "nouveau 2285568 1 - Live 0x0\n"},
             without=(*NO_SMI, VERSION),
         ),
@@ -351,7 +381,10 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
     ),
     "reserved for a virtual machine": (
         H100.but(
-            commands={LSPCI: edited(recorded("lspci-h100.txt"), ("in use: nvidia", "in use: vfio-pci"))},
+            commands={
+                LSPCI: edited(recorded("lspci-h100.txt"), ("in use: nvidia", "in use: vfio-pci")),
+                "torch": NO_TORCH_GPU,
+            },
             without=(*NO_SMI, VERSION),
         ),
         "kernel driver",
@@ -359,6 +392,7 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
     ),
     "no lspci, and no driver": (
         H100.but(
+            commands={"torch": NO_TORCH_GPU},
             files={
                 "/sys/bus/pci/devices/0000:19:00.0/vendor": "0x10de\n",
                 "/sys/bus/pci/devices/0000:19:00.0/class": "0x030200\n",
@@ -379,18 +413,35 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
     ),
     "pod without GPU": (
         in_docker(
-            H100, directories={"/dev": ("null",)}, variables={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, without=NO_SMI
+            H100,
+            commands={"torch": NO_TORCH_GPU},
+            directories={"/dev": ("null",)},
+            variables={"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+            without=NO_SMI,
         ),
         "device files",
         "nvidia.com/gpu: 1",
+    ),
+    "container on a host without a driver": (
+        in_docker(H100, commands={LSPCI: LSPCI_NO_DRIVER, "torch": NO_TORCH_GPU}, without=(*NO_SMI, VERSION)),
+        "kernel driver",
+        "ubuntu-drivers",
     ),
     "no device files on the host": (
         H100.but(directories={"/dev": ("null",)}, commands=smi_failing("No devices were found\n", 6)),
         "device files",
         "nvidia-modprobe -u -c 0",
     ),
-    "container without the driver's tools": (in_docker(H100, without=NO_SMI), "nvidia-smi", "compute,utility"),
-    "no nvidia-smi": (H100.but(without=NO_SMI), "nvidia-smi", "apt install nvidia-utils-570"),
+    "container without the driver's tools": (
+        in_docker(H100, commands={"torch": NO_TORCH_GPU}, without=NO_SMI),
+        "nvidia-smi",
+        "compute,utility",
+    ),
+    "no nvidia-smi": (
+        H100.but(commands={"torch": NO_TORCH_GPU}, without=NO_SMI),
+        "nvidia-smi",
+        "apt install nvidia-utils-570",
+    ),
     "nvidia-smi hangs": (
         H100.but(commands={SMI: Output(hung=True), "torch": Output(hung=True), "torch without-cuda": NO_TORCH_GPU}),
         "nvidia-smi",
@@ -648,6 +699,18 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
 
 # name -> (box, the check that warns, a part of its sentence, a part of the command that mends it)
 WARNED: dict[str, tuple[Box, str, str, str]] = {
+    "no nvidia-smi, but CUDA works": (
+        H100.but(without=NO_SMI),
+        "nvidia-smi",
+        "PyTorch reaches the GPU",
+        "apt install nvidia-utils-570",
+    ),
+    "no nvidia-smi in a container where CUDA works": (
+        in_docker(H100, without=NO_SMI),
+        "nvidia-smi",
+        "PyTorch reaches the GPU",
+        "compute,utility",
+    ),
     "a damaged infoROM": (
         H100.but(commands={SMI: Output(H100.commands[SMI].text + "WARNING: infoROM is corrupted at gpu\n", 14)}),
         "nvidia-smi",
@@ -728,12 +791,6 @@ WARNED: dict[str, tuple[Box, str, str, str]] = {
         "container toolkit",
         "Docker does not know it",
         "nvidia-ctk runtime configure --runtime=docker",
-    ),
-    "no nvidia-uvm": (
-        H100.but(directories={"/dev": ("nvidia0", "nvidiactl")}),
-        "device files",
-        "nvidia-uvm is missing",
-        "nvidia-modprobe -u",
     ),
     "64 MiB of /dev/shm in a container": (
         in_docker(A100_X8, disks={"weights": (2000 * GB, 900 * GB), "/dev/shm": (64 * 2**20, 64 * 2**20)}),

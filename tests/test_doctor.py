@@ -8,18 +8,25 @@ import pytest
 from boxes import (
     A100_X8,
     BROKEN,
+    CAPABILITY,
+    CU128,
     H100,
     HEALTHY,
     LAPTOP,
     LSPCI,
+    LSPCI_NO_DRIVER,
+    LSPCI_NOUVEAU,
     MAC,
+    NO_TORCH_GPU,
     NOT_STARTED,
     SMI,
+    VERSION,
     WARNED,
     Box,
     Output,
     in_docker,
     recorded,
+    torch_says,
 )
 from in_process import call
 from rich.console import Console
@@ -64,7 +71,7 @@ def test_what_slows_a_box_down_is_one_warning_and_no_failure(box, check, what, m
     assert mend in found[check].mend
 
 
-@pytest.mark.parametrize("name", ["h100", "8x-a100", "t4", "4090", "wsl2"])
+@pytest.mark.parametrize("name", [name for name in HEALTHY if name not in ("laptop", "mac")])
 def test_a_gpu_box_is_followed_up_to_the_last_step(name):
     found = diagnosed(HEALTHY[name])
     assert found["PyTorch sees it"].status == "ok"
@@ -144,6 +151,75 @@ def test_a_driver_that_answers_is_believed_where_the_bus_is_hidden():
     assert "the driver sees 1 GPU" in found["GPU on the bus"].what
     assert found["kernel driver"].what.startswith("version 570.124.06")
     assert found["PyTorch sees it"].status == "ok"
+
+
+def test_a_gpu_that_pytorch_uses_is_believed_though_it_is_not_on_the_bus():
+    found = diagnosed(HEALTHY["jetson"])
+    assert "as in a Jetson" in found["GPU on the bus"].what
+    assert found["PyTorch's CUDA"].what == "built with CUDA 12.6, with code for compute capability 8.7"
+    assert found["GPU memory"].what == "depends on: nvidia-smi"
+
+
+def test_an_amd_gpu_is_said_to_be_one_and_nothing_of_nvidia_is_missed():
+    found = diagnosed(HEALTHY["rocm"])
+    expected = "an AMD GPU through ROCm: PyTorch sees it; the rest of this list is about NVIDIA"
+    assert (found["GPU on the bus"].status, found["GPU on the bus"].what) == ("not here", expected)
+    assert found["PyTorch sees it"].what == "PyTorch sees 1 GPU, through ROCm"
+    assert found["kernel driver"].status == "not here"
+
+
+def test_wsl2_is_asked_with_the_nvidia_smi_that_windows_brings():
+    assert diagnosed(HEALTHY["wsl2, nvidia-smi not on the path"])["nvidia-smi"].what.startswith("driver 5")
+    blind = HEALTHY["wsl2"].but(without=(SMI, CAPABILITY))
+    assert diagnosed(blind)["PyTorch sees it"].status == "ok"
+
+
+def test_a_missing_device_file_is_reported_only_where_cuda_has_not_made_it_by_starting():
+    without_uvm = ("nvidia0", "nvidiactl")
+    started = diagnosed(H100.but(directories={"/dev": without_uvm}))["device files"]
+    assert started.status == "ok"
+    stopped = diagnosed(BROKEN["no nvidia-uvm, whichever GPU is chosen"][0])["device files"]
+    assert (stopped.status, stopped.mend) == ("warn", "sudo nvidia-modprobe -u -c 0")
+    assert "/dev/nvidia-uvm is missing" in stopped.what
+
+
+@pytest.mark.parametrize(
+    ("commands", "files"),
+    [
+        ({LSPCI: LSPCI_NO_DRIVER}, {}),
+        ({LSPCI: LSPCI_NO_DRIVER, "modinfo -F version nvidia": "570.124.06\n"}, {}),
+        ({LSPCI: LSPCI_NOUVEAU}, {"/proc/modules": "nouveau 2285568 1 - Live 0x0\n"}),
+    ],
+    ids=["none", "not loaded", "nouveau"],
+)
+def test_a_container_says_that_the_driver_is_to_be_mended_on_its_host(commands, files):
+    box = BROKEN["container on a host without a driver"][0].but(commands=commands, files=files)
+    assert "on the host, outside this container" in diagnosed(box)["kernel driver"].what
+    at_home = H100.but(commands={**commands, "torch": NO_TORCH_GPU}, files=files, without=(SMI, CAPABILITY, VERSION))
+    assert diagnosed(at_home)["kernel driver"].status == "fail"
+    assert "container" not in diagnosed(at_home)["kernel driver"].what
+
+
+def test_a_program_that_runs_is_not_refuted_by_version_numbers():
+    compat = H100.but(commands={"torch": torch_says("2.9.0+cu130", "13.0", 64, CU128, ["9.0"])})
+    found = diagnosed(compat)
+    assert found["CUDA versions"].what == "PyTorch is built with CUDA 13.0, and CUDA starts on driver 570.124.06"
+    assert first_failure(found.values()) is None
+
+
+def test_of_a_gpu_that_nobody_describes_nothing_is_claimed():
+    found = diagnosed(H100.but(without=(SMI, CAPABILITY)))
+    silent = (
+        "ECC",
+        "MIG",
+        "NVSwitch fabric",
+        "GPU memory",
+        "persistence",
+        "power and clocks",
+        "PCIe width",
+        "GPU links",
+    )
+    assert {found[name].status for name in silent} == {"not checked"}
 
 
 def test_a_kernel_log_that_may_not_be_read_is_said_and_not_failed():

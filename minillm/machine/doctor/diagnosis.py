@@ -1,5 +1,7 @@
 """All the checks, in the order in which a fresh GPU box is brought up."""
 
+from dataclasses import replace
+
 from minillm.machine.doctor import gpu_health, gpu_stack, host, torch_build
 from minillm.machine.doctor.facts import Facts
 from minillm.machine.doctor.finding import Check, Finding, diagnose
@@ -20,7 +22,7 @@ CHECKS = (
     Check("ECC", _DRIVER, gpu_health.memory_errors, ("nvidia-smi",)),
     Check("MIG", _DRIVER, gpu_health.mig, ("nvidia-smi",)),
     Check("NVSwitch fabric", _DRIVER, gpu_health.fabric, ("nvidia-smi",)),
-    Check("CUDA versions", _CUDA, torch_build.cuda_versions, ("nvidia-smi",)),
+    Check("CUDA versions", _CUDA, torch_build.cuda_versions, ("kernel driver",), after=("nvidia-smi",)),
     Check("container toolkit", _CUDA, gpu_stack.containers, ("nvidia-smi",)),
     Check("PyTorch", _CUDA, torch_build.imports),
     Check("PyTorch's CUDA", _CUDA, torch_build.build, ("PyTorch", "CUDA versions")),
@@ -43,4 +45,10 @@ CHECKS = (
 
 def findings(facts: Facts) -> list[Finding]:
     """One finding per check that this kind of machine can have."""
-    return diagnose(facts, [check for check in CHECKS if check.name != "Apple GPU" or facts.os == "Darwin"])
+    checks = [check for check in CHECKS if check.name != "Apple GPU" or facts.os == "Darwin"]
+    if facts.torch.hip and facts.torch.reaches_gpu:  # an AMD GPU stands on none of NVIDIA's parts
+        checks = [replace(check, needs=("PyTorch",)) if check.ask in _ALSO_AMD else check for check in checks]
+    return diagnose(facts, checks)
+
+
+_ALSO_AMD = (torch_build.build, torch_build.sees_the_gpu)

@@ -89,6 +89,11 @@ class Torch:
     error: str | None = None
     problem: str | None = None
 
+    @property
+    def reaches_gpu(self) -> bool:
+        """Whether CUDA, or ROCm, started in it: then everything below it works, whatever could not be read of it."""
+        return self.available and self.error is None
+
 
 @dataclass(frozen=True)
 class Xid:

@@ -1,5 +1,8 @@
 """GPUs that answer: are they sound, whole, free, and allowed to run at full speed?"""
 
+import functools
+from collections.abc import Callable
+
 from minillm.machine.doctor.facts import Facts, Gpu
 from minillm.machine.doctor.finding import Finding, fail, not_checked, not_here, ok, warn
 
@@ -11,6 +14,19 @@ BROKEN_XIDS = {
 }
 PROGRAM_XIDS = {13: "exception in a kernel", 31: "access to unmapped memory", 43: "a program stopped", 45: "cleanup"}
 """Xid numbers: NVIDIA's catalog, docs.nvidia.com/deploy/xid-errors. The second kind is mostly a program's own fault."""
+
+
+Ask = Callable[[Facts], Finding]
+
+
+def _of_described_gpus(ask: Ask) -> Ask:
+    """A check of what `nvidia-smi` tells of each GPU; where it tells nothing, there is nothing to be judged."""
+
+    @functools.wraps(ask)
+    def check(facts: Facts) -> Finding:
+        return ask(facts) if _gpus(facts) else not_checked("nvidia-smi, which would tell, does not answer")
+
+    return check
 
 
 def kernel_log(facts: Facts) -> Finding:
@@ -38,6 +54,7 @@ def _as_verb(number: int) -> str:
     return BROKEN_XIDS[number] if number == 79 else f"reports: {BROKEN_XIDS[number]}"
 
 
+@_of_described_gpus
 def memory_errors(facts: Facts) -> Finding:
     """ECC: does the GPU's memory return what was written to it?"""
     gpus = _gpus(facts)
@@ -73,6 +90,7 @@ def memory_errors(facts: Facts) -> Finding:
     return ok("ECC is on, no uncorrectable errors")
 
 
+@_of_described_gpus
 def mig(facts: Facts) -> Finding:
     """Is a GPU cut into slices (MIG)? In MIG mode without a slice it computes nothing."""
     on = [gpu for gpu in _gpus(facts) if gpu.mig]
@@ -97,6 +115,7 @@ def mig(facts: Facts) -> Finding:
     return ok("MIG is off: the GPU is whole")
 
 
+@_of_described_gpus
 def fabric(facts: Facts) -> Finding:
     """HGX boards: the switches between the GPUs need their manager before CUDA starts on any of the GPUs."""
     states = {gpu.fabric for gpu in _gpus(facts)} - {None}
@@ -112,6 +131,7 @@ def fabric(facts: Facts) -> Finding:
     return not_here("no NVSwitch on this board")
 
 
+@_of_described_gpus
 def memory(facts: Facts) -> Finding:
     """Is the GPUs' memory free, and if not, who holds it?"""
     known = [gpu for gpu in _gpus(facts) if gpu.memory_total_mib and gpu.memory_free_mib is not None]
@@ -139,6 +159,7 @@ def _gib(mib: float | None) -> str:
     return f"{(mib or 0) / 1024:.1f}"
 
 
+@_of_described_gpus
 def persistence(facts: Facts) -> Finding:
     """Does the driver stay awake between programs?"""
     off = [gpu for gpu in _gpus(facts) if gpu.persistence is False and not gpu.display]
@@ -150,6 +171,7 @@ def persistence(facts: Facts) -> Finding:
     return ok("the driver stays awake between programs")
 
 
+@_of_described_gpus
 def power_and_clocks(facts: Facts) -> Finding:
     """Is anything holding the GPU's clocks down?"""
     for gpu in _gpus(facts):
@@ -173,6 +195,7 @@ def power_and_clocks(facts: Facts) -> Finding:
     return ok(f"no slowdown; power limit {limits[0]:.0f} W" if limits else "no slowdown")
 
 
+@_of_described_gpus
 def pcie(facts: Facts) -> Finding:
     """Is the slot as wide as the card? (Its speed drops when idle, its width does not.)"""
     known = [gpu for gpu in _gpus(facts) if gpu.pcie_width and gpu.pcie_width_max]
@@ -188,6 +211,7 @@ def pcie(facts: Facts) -> Finding:
     return ok(f"{known[0].pcie_width:.0f} of {known[0].pcie_width_max:.0f} lanes")
 
 
+@_of_described_gpus
 def links(facts: Facts) -> Finding:
     """Several GPUs: by NVLink, or through PCIe and the processors?"""
     if len(_gpus(facts)) < 2:

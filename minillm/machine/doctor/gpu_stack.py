@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from minillm.machine.doctor.facts import Facts, PciDevice
 from minillm.machine.doctor.finding import Finding, fail, not_checked, not_here, ok, warn
-from minillm.machine.doctor.packages import ANY_DRIVER, other_modules
+from minillm.machine.doctor.packages import ANY_DRIVER, BRANCH, other_modules
 
 REBOOT = "sudo reboot"
 LOG_THEN_REBOOT = f"sudo dmesg | grep -iE 'xid|nvrm' | tail   # then: {REBOOT}"
@@ -15,6 +15,8 @@ def bus(facts: Facts) -> Finding:
     """Is there a GPU at all? The PCI bus knows before any driver does."""
     gpus = [device for device in facts.pci or () if device.is_gpu]
     dead = [gpu for gpu in gpus if not gpu.answers]
+    if facts.torch.hip and facts.torch.reaches_gpu:
+        return not_here("an AMD GPU through ROCm: PyTorch sees it; the rest of this list is about NVIDIA")
     if facts.os == "Darwin":
         return not_here("a Mac has no NVIDIA GPU")
     if dead:
@@ -24,10 +26,12 @@ def bus(facts: Facts) -> Finding:
         )
     if gpus:
         return ok(f"{_count(gpus)}: {_listed(gpu.name for gpu in gpus)}")
-    if facts.wsl and "dxg" in facts.device_files and not facts.smi_output.missing:
+    if facts.wsl and "dxg" in facts.device_files and (facts.torch.reaches_gpu or not facts.smi_output.missing):
         return ok("WSL2: Windows passes its GPU on through /dev/dxg")
     if facts.smi is not None:
         return ok(f"the bus is hidden in here, but the driver sees {_number(len(facts.smi.gpus), 'GPU')}")
+    if facts.torch.reaches_gpu:
+        return ok("no NVIDIA GPU on the PCI bus, but PyTorch uses one: a GPU in the processor's chip, as in a Jetson")
     if facts.pci is None:
         return not_here("no NVIDIA GPU seen, though the PCI bus could not be read; the CPU path is what you have")
     return not_here("no NVIDIA GPU on the PCI bus; the CPU path is what you have")
@@ -43,6 +47,8 @@ def kernel_driver(facts: Facts) -> Finding:
         return ok(f"version {facts.driver_version}")
     if facts.smi is not None:
         return ok(f"version {facts.smi.driver}, as nvidia-smi says; /proc hides it in here")
+    if facts.torch.reaches_gpu:
+        return ok("there is one, for PyTorch reaches the GPU; its version is not stated")
     where = " on the host, outside this container" if facts.container else ""
     drivers = {device.driver for device in facts.pci or () if device.is_gpu}
     if "nouveau" in drivers or "nouveau" in (facts.modules or ()):
@@ -72,6 +78,8 @@ def device_files(facts: Facts) -> Finding:
     if facts.wsl:
         return ok("WSL2: /dev/dxg")
     gpus = [name for name in facts.device_files if re.fullmatch(r"nvidia\d+", name)]
+    if facts.torch.reaches_gpu and not (gpus and "nvidia-uvm" in facts.device_files):
+        return ok("PyTorch reaches the GPU without all of the usual /dev/nvidia*")
     if not gpus and facts.smi is None:
         if facts.container:
             return fail(
@@ -96,14 +104,10 @@ def nvidia_smi(facts: Facts) -> Finding:
             "nvidia-smi hangs: the driver is stuck, and so is every program that asks it",
             LOG_THEN_REBOOT,
         )
-    if output.missing and facts.container:
-        return fail(
-            "the GPU is passed in, but not the driver's tools and libraries",
-            "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ...",
-        )
+    if facts.smi is None and facts.torch.reaches_gpu and not any(device.is_gpu for device in facts.pci or ()):
+        return not_here("nvidia-smi knows little of a GPU that is not on the PCI bus; PyTorch reaches it")
     if output.missing:
-        branch = (facts.driver_version or "").partition(".")[0] or "580"
-        return fail("the driver is loaded, but nvidia-smi is not installed", f"sudo apt install nvidia-utils-{branch}")
+        return _no_tools(facts)
     if (facts.smi is None and "No devices were found" in text) or _num_silent(facts) > 0:
         reason = why_no_gpu_started(facts)
         if reason is not None:
@@ -123,6 +127,21 @@ def nvidia_smi(facts: Facts) -> Finding:
     if not output.succeeded:
         return warn(f"nvidia-smi answers, but ends with exit code {output.exit_code}", "nvidia-smi; echo $?")
     return ok(f"driver {facts.smi.driver} answers for {_number(seen, 'GPU')}")
+
+
+def _no_tools(facts: Facts) -> Finding:
+    """nvidia-smi is not installed: programs may work without it, but nobody sees how their GPU is."""
+    branch = (facts.driver_version or "").partition(".")[0] or str(BRANCH)
+    mend = (
+        "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility ..."
+        if facts.container
+        else f"sudo apt install nvidia-utils-{branch}"
+    )
+    if facts.torch.reaches_gpu:
+        return warn("PyTorch reaches the GPU, but no nvidia-smi tells of its health, memory and clocks", mend)
+    if facts.container:
+        return fail("the GPU is passed in, but not the driver's tools and libraries", mend)
+    return fail("the driver is loaded, but nvidia-smi is not installed", mend)
 
 
 def _num_silent(facts: Facts) -> int:

@@ -7,6 +7,9 @@ from minillm.machine.doctor import parse_gpu, parse_host
 from minillm.machine.doctor.facts import Cpu, Facts, PciDevice, Torch
 from minillm.machine.doctor.system import System
 
+WSL_SMI = "/usr/lib/wsl/lib/nvidia-smi"
+"""Where Windows puts it; a shell whose PATH was written anew does not look there."""
+
 SMI_LIMIT_S = 15.0
 """A healthy `nvidia-smi -q` takes a second or two on eight GPUs whose driver has to wake up first."""
 
@@ -116,18 +119,22 @@ def _kernel_log(system: System) -> dict[str, object]:
 
 def _nvidia_smi(system: System, facts: Facts) -> Facts:
     """`nvidia-smi -q` first: where it fails or hangs, nothing more is asked of the driver."""
-    output = system.run("nvidia-smi", "-q", limit_s=SMI_LIMIT_S)
+    smi = "nvidia-smi"
+    output = system.run(smi, "-q", limit_s=SMI_LIMIT_S)
+    if output.missing and facts.wsl:
+        smi = WSL_SMI
+        output = system.run(smi, "-q", limit_s=SMI_LIMIT_S)
     report = parse_gpu.smi_report(output.text)
     facts = replace(facts, smi_output=output, smi=report)
     if report is None:
         return facts
-    capability = system.run("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", limit_s=SMI_LIMIT_S)
+    capability = system.run(smi, "--query-gpu=compute_cap", "--format=csv,noheader", limit_s=SMI_LIMIT_S)
     facts = replace(facts, capabilities=parse_gpu.capabilities(capability.text))
     if any(gpu.mig for gpu in report.gpus):
-        instances = parse_gpu.mig_instances(system.run("nvidia-smi", "-L", limit_s=SMI_LIMIT_S).text)
+        instances = parse_gpu.mig_instances(system.run(smi, "-L", limit_s=SMI_LIMIT_S).text)
         facts = replace(facts, mig_instances=instances)
     if len(report.gpus) > 1:
-        links = parse_gpu.topology(system.run("nvidia-smi", "topo", "-m", limit_s=SMI_LIMIT_S).text)
+        links = parse_gpu.topology(system.run(smi, "topo", "-m", limit_s=SMI_LIMIT_S).text)
         facts = replace(facts, topology=links)
     if any(device.is_nvswitch for device in facts.pci or ()):
         manager = system.run("systemctl", "is-active", "nvidia-fabricmanager")

@@ -23,6 +23,9 @@ def cuda_versions(facts: Facts) -> Finding:
     built = facts.torch.cuda
     if built is None:
         return ok(f"the driver speaks CUDA up to {highest or '?'}; there is no CUDA in this PyTorch to compare it with")
+    if facts.torch.reaches_gpu and not runs(built, highest, driver, wsl=facts.wsl):
+        # Not read, or stretched by NVIDIA's package for forward compatibility (cuda-compat).
+        return ok(f"PyTorch is built with CUDA {built}, and CUDA starts on driver {driver or '?'}")
     if runs(built, highest, driver, wsl=facts.wsl) is None:
         return warn(f"could not be compared: PyTorch says CUDA {built}, the driver {highest}", "nvidia-smi")
     if runs(built, highest, driver, wsl=facts.wsl):
@@ -77,6 +80,8 @@ def imports(facts: Facts) -> Finding:
 def build(facts: Facts) -> Finding:
     """Was it built with CUDA, and with code for this GPU?"""
     torch = facts.torch
+    if torch.hip and torch.reaches_gpu:
+        return ok(f"built for AMD GPUs (ROCm {torch.hip})")
     if torch.hip:
         return fail(
             f"PyTorch {torch.version} is built for AMD GPUs (ROCm {torch.hip})", "pip install --force-reinstall torch"
@@ -143,8 +148,9 @@ def _dotted(arch: str) -> str | None:
 def sees_the_gpu(facts: Facts) -> Finding:
     """The last step: `torch.cuda.is_available()`."""
     torch = facts.torch
-    if torch.available and torch.error is None:
-        return ok(f"PyTorch sees {len(torch.capabilities)} GPU" + ("" if len(torch.capabilities) == 1 else "s"))
+    if torch.reaches_gpu:
+        through = ", through ROCm" if torch.hip else ""
+        return ok(f"PyTorch sees {len(torch.capabilities)} GPU{'' if len(torch.capabilities) == 1 else 's'}{through}")
     if not torch.available and hides_every_gpu(facts.visible_devices, facts):
         return fail(
             f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} hides every GPU from PyTorch", "unset CUDA_VISIBLE_DEVICES"
