@@ -288,6 +288,16 @@ def smi_failing(text: str, code: int = 9) -> dict[str, Output | str]:
     return {SMI: Output(text, code), "torch": NO_TORCH_GPU}
 
 
+MIG_OFF = r"(MIG Mode\s+Current +: )Disabled(\s+Pending +: )Disabled"
+
+
+def _listed(index: int, *, slices: int) -> str:
+    """A GPU in `nvidia-smi -L`, with this many slices."""
+    gpu, *_ = recorded("nvidia-smi-L-mig.txt").splitlines(keepends=True)
+    one = "  MIG 3g.40gb     Device  {}: (UUID: MIG-00000000-aaaa-bbbb-cccc-00000000{}00{})\n"
+    return gpu.replace("GPU 0:", f"GPU {index}:") + "".join(one.format(part, index, part) for part in range(slices))
+
+
 def smi_of(box: Box, *changes: tuple[str, str]) -> dict[str, str]:
     return {SMI: edited(box.commands[SMI].text, *changes)}
 
@@ -699,6 +709,28 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
 
 # name -> (box, the check that warns, a part of its sentence, a part of the command that mends it)
 WARNED: dict[str, tuple[Box, str, str, str]] = {
+    "MIG instances on one of eight GPUs": (
+        A100_X8.but(
+            commands={
+                SMI: re.sub(MIG_OFF, r"\1Enabled\2Enabled", A100_X8.commands[SMI].text),
+                "nvidia-smi -L": "".join(_listed(index, slices=2 if index == 3 else 0) for index in range(8)),
+            }
+        ),
+        "MIG",
+        "GPUs 0,1,2,4,5,6,7 are in MIG mode, but have no instance",
+        "sudo nvidia-smi -i 0,1,2,4,5,6,7 -mig 0",
+    ),
+    "MIG without instances beside a whole GPU": (
+        A100_X8.but(
+            commands={
+                **smi_of(A100_X8, (MIG_OFF, r"\1Enabled\2Enabled")),
+                "nvidia-smi -L": "".join(_listed(index, slices=0) for index in range(8)),
+            }
+        ),
+        "MIG",
+        "GPU 0 is in MIG mode, but has no instance",
+        "sudo nvidia-smi -i 0 -mig 0",
+    ),
     "no nvidia-smi, but CUDA works": (
         H100.but(without=NO_SMI),
         "nvidia-smi",

@@ -131,7 +131,7 @@ class Facts:
     smi_output: Output = field(default_factory=lambda: Output(missing=True))
     smi: SmiReport | None = None
     capabilities: tuple[str, ...] = ()
-    mig_instances: int | None = None
+    mig_instances: tuple[int, ...] | None = None
     topology: tuple[tuple[str, ...], ...] | None = None
     kernel_log: str | None = None
     xids: tuple[Xid, ...] = ()

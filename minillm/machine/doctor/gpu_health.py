@@ -95,12 +95,17 @@ def mig(facts: Facts) -> Finding:
     """Is a GPU cut into slices (MIG)? In MIG mode without a slice it computes nothing."""
     on = [gpu for gpu in _gpus(facts) if gpu.mig]
     change = next((gpu for gpu in _gpus(facts) if gpu.mig_pending is not None and gpu.mig_pending != gpu.mig), None)
-    if on and facts.mig_instances == 0:
-        index = on[0].index
-        return fail(
-            f"GPU {index} is in MIG mode, but has no instance: no program can use it",
-            f"sudo nvidia-smi -i {index} -mig 0   # whole again; or slices: nvidia-smi mig -lgip, then mig -cgi ID -C",
+    instances = facts.mig_instances or ()
+    empty = [gpu for gpu in on if gpu.index < len(instances) and instances[gpu.index] == 0]
+    if empty:
+        which = ",".join(str(gpu.index) for gpu in empty)
+        what = (
+            f"GPU {which} is in MIG mode, but has no instance: no program can use it"
+            if len(empty) == 1
+            else f"GPUs {which} are in MIG mode, but have no instance: no program can use them"
         )
+        mend = f"sudo nvidia-smi -i {which} -mig 0   # whole; or slices: nvidia-smi mig -lgip, then mig -cgi ID -C"
+        return fail(what, mend) if len(empty) == len(_gpus(facts)) else warn(what, mend)
     if change is not None:
         return warn(
             f"MIG mode of GPU {change.index} changes at its next reset",
@@ -109,7 +114,7 @@ def mig(facts: Facts) -> Finding:
     if on and facts.mig_instances is None:
         return warn("MIG is on; its instances could not be read", "nvidia-smi -L")
     if on:
-        return ok(f"MIG is on, {facts.mig_instances} instances; a program sees one slice's memory, not the GPU's")
+        return ok(f"MIG is on, {sum(instances)} instances; a program sees one slice's memory, not the GPU's")
     if all(gpu.mig is None for gpu in _gpus(facts)):
         return not_here("this GPU cannot be cut into slices")
     return ok("MIG is off: the GPU is whole")

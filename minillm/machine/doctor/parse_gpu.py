@@ -185,11 +185,10 @@ def capabilities(text: str) -> tuple[str, ...]:
     return tuple(line.strip() for line in text.splitlines() if re.fullmatch(r"\d{1,2}\.\d", line.strip(), re.ASCII))
 
 
-def mig_instances(text: str) -> int | None:
-    """`nvidia-smi -L`: the number of MIG devices; None if it lists no GPU at all."""
-    if not re.search(r"^GPU \d+: ", text, re.MULTILINE):
-        return None
-    return len(re.findall(r"^\s+MIG .*\(UUID: MIG-", text, re.MULTILINE))
+def mig_instances(text: str) -> tuple[int, ...] | None:
+    """`nvidia-smi -L`: for each GPU, the number of MIG devices listed below it; None if it lists no GPU at all."""
+    _, *gpus = re.split(r"^GPU \d+: ", text, flags=re.MULTILINE | re.ASCII)
+    return tuple(len(re.findall(r"^\s+MIG .*\(UUID: MIG-", gpu, re.MULTILINE)) for gpu in gpus) or None
 
 
 def topology(text: str) -> tuple[tuple[str, ...], ...] | None:
