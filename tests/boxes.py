@@ -66,6 +66,7 @@ class Box(System):
         default_factory=lambda: {"weights": (2000 * GB, 900 * GB), "/dev/shm": (252 * GIB, 252 * GIB)}
     )
     weights_writable: bool = True
+    directory_gone: bool = False
     process_limits: tuple[int | None, int | None] = (65536, 8 * 2**20)
     asked: list[str] = field(default_factory=list)
 
@@ -100,8 +101,11 @@ class Box(System):
     def disk(self, path):
         return self.disks.get(path)
 
+    def working_directory(self):
+        return None if self.directory_gone else Path("/home/you")
+
     def weights(self):
-        return "weights", self.weights_writable
+        return (None, False) if self.directory_gone else ("weights", self.weights_writable)
 
     def limits(self):
         return self.process_limits
@@ -604,6 +608,14 @@ BROKEN: dict[str, tuple[Box, str, str]] = {
         H100.but(commands={"torch": Output("ImportError: libcudnn.so.9: cannot open shared object file\n", 1)}),
         "PyTorch",
         "--force-reinstall",
+    ),
+    "PyTorch in a directory that was deleted": (
+        LAPTOP.but(
+            commands={"torch": Output("Intel oneMKL FATAL ERROR: Cannot load libtorch_cpu.so.\n", 2)},
+            directory_gone=True,
+        ),
+        "PyTorch",
+        "cd",
     ),
     "PyTorch that hangs": (LAPTOP.but(commands={"torch": Output(hung=True)}), "PyTorch", "slow network disk"),
     "CPU build on a GPU box": (H100.but(commands={"torch": CPU_TORCH}), "PyTorch's CUDA", "whl/cu128"),

@@ -429,6 +429,10 @@ def test_a_gpu_with_the_wrong_kind_of_modules_is_not_called_broken():
         assert "dmesg" not in first.mend
 
 
+def test_pytorch_is_not_reinstalled_because_of_a_deleted_directory():
+    assert diagnosed(BROKEN["PyTorch in a directory that was deleted"][0])["PyTorch"].mend == "cd"
+
+
 HOSTILE = {
     "empty": "",
     "binary": bytes(range(256)).decode("latin-1") * 20,

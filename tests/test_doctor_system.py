@@ -1,14 +1,18 @@
 """The doctor's door to the real machine: nothing behind it raises, and nothing hangs."""
 
+import json
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from minillm.machine.doctor.parse_host import torch
 from minillm.machine.doctor.probe import TORCH_SCRIPT
 from minillm.machine.doctor.system import MOST_BYTES, System
 
 PYTHON = sys.executable
+ROOT = Path(__file__).parents[1]
 
 
 def test_a_command_s_text_and_exit_code_are_kept():
@@ -54,6 +58,30 @@ def test_what_is_not_there_is_none():
 def test_the_disk_is_that_of_the_directory_which_will_hold_the_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("MINILLM_WEIGHTS", str(tmp_path / "not" / "made" / "yet"))
     assert System().weights() == (str(tmp_path), True)
+
+
+def test_from_a_deleted_directory_the_weights_are_found_all_the_same(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("MINILLM_WEIGHTS", str(tmp_path))
+    assert System().weights() == (str(tmp_path), True)
+    monkeypatch.setenv("MINILLM_WEIGHTS", "weights")
+    assert System().weights() == (None, False)
+
+
+def test_the_doctor_reports_from_a_deleted_directory(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = f"import os; os.rmdir({str(gone)!r}); from minillm import doctor; doctor.main(['--json'])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MINILLM_WEIGHTS": "weights"}
+    done = subprocess.run(
+        [PYTHON, "-c", code], cwd=gone, env=environment, capture_output=True, timeout=120, check=False, encoding="utf-8"
+    )
+    said = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+    assert said["disk for weights"]["mend"] == "cd", done.stderr
+    assert said["PyTorch"]["status"] == "ok" or said["PyTorch"]["mend"] == "cd"
 
 
 def test_pytorch_is_asked_in_a_process_of_its_own():

@@ -143,6 +143,7 @@ class Facts:
     visible_devices: str | None = None
     torch: Torch = field(default_factory=Torch)
     # the host
+    directory_gone: bool = False
     weights_path: str | None = None
     weights_writable: bool = True
     disk_free: int | None = None

@@ -19,6 +19,8 @@ LEAST_MEMORY = 1 * GIB
 
 def disk(facts: Facts) -> Finding:
     """Is there room where weights are kept?"""
+    if facts.weights_path is None and facts.directory_gone:
+        return not_checked("weights are kept below the directory that you are in, and that was deleted", "cd")
     if facts.disk_free is None:
         return not_checked("the disk for weights could not be measured", "df -h .")
     free = f"{facts.disk_free / GB:.1f} GB free in {facts.weights_path}"

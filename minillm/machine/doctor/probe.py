@@ -158,7 +158,8 @@ def _containers(system: System, facts: Facts) -> Facts:
 
 def _cpu_path(system: System, facts: Facts) -> Facts:
     weights_path, writable = system.weights()
-    disk, shm = system.disk(weights_path), system.disk("/dev/shm")
+    disk = None if weights_path is None else system.disk(weights_path)
+    shm = system.disk("/dev/shm")
     open_files, locked_memory = system.limits()
     cpus, allowed = system.cpus()
     quota, memory_limit, memory_used = _cgroup_limits(system)
@@ -166,6 +167,7 @@ def _cpu_path(system: System, facts: Facts) -> Facts:
     mac = facts.os == "Darwin"
     return replace(
         facts,
+        directory_gone=system.working_directory() is None,
         weights_path=weights_path,
         weights_writable=writable,
         disk_free=disk[1] if disk else None,

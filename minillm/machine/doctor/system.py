@@ -107,12 +107,25 @@ class System:
             return None
         return usage.total, usage.free
 
-    def weights(self) -> tuple[str, bool]:
-        """Where weights are kept (or the first directory above it that is there), and whether we may write there."""
-        path = Path(os.path.abspath(weights_directory()))
+    def working_directory(self) -> Path | None:
+        """The directory that we are in; None if it was deleted."""
+        try:
+            return Path.cwd()
+        except OSError:
+            return None
+
+    def weights(self) -> tuple[str | None, bool]:
+        """Where weights are kept (or the first directory above it that is there), and whether we may write there.
+
+        None if they are kept below the directory that we are in, and that was deleted.
+        """
+        directory, here = weights_directory(), self.working_directory()
+        if here is None and not directory.is_absolute():
+            return None, False
+        path = Path(os.path.normpath((here or Path("/")) / directory))
         while not path.is_dir() and path != path.parent:
             path = path.parent
-        shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+        shown = os.path.relpath(path) if here is not None and path.is_relative_to(here) else str(path)
         return shown, os.access(path, os.W_OK)
 
     def limits(self) -> tuple[int | None, int | None]:

@@ -70,6 +70,8 @@ def imports(facts: Facts) -> Finding:
     problem = facts.torch.problem
     if problem is None:
         return ok(f"version {facts.torch.version}")
+    if facts.directory_gone:  # MKL, for one, cannot be loaded from there
+        return fail("PyTorch does not start in the directory that you are in, for it was deleted", "cd")
     if "No module named 'torch'" in problem:
         return fail("PyTorch is not installed in this Python", "pip install torch")
     if "did not end" in problem:
