@@ -785,6 +785,18 @@ WARNED: dict[str, tuple[Box, str, str, str]] = {
         "10.7 of 24.0 GiB free; held by process 2113 (Xorg), 2390 (gnome-shell)",
         "ps -fp 2113,2390",
     ),
+    "three tenths of the memory held": (
+        RTX_4090.but(commands=smi_of(RTX_4090, (r"(Free +: )23798", r"\g<1>17000"))),
+        "GPU memory",
+        "16.6 of 24.0 GiB free",
+        "ps -fp 2113,2390",
+    ),
+    "power brake": (
+        H100.but(commands=smi_of(H100, (r"(HW Power Brake Slowdown +: )Not ", r"\1"))),
+        "power and clocks",
+        "GPU 0 slows itself down: power brake by the server",
+        "nvidia-smi -q -d PERFORMANCE",
+    ),
     "power cap lowered": (
         A100_X8.but(commands=smi_of(A100_X8, (r"(Current Power Limit +: )400", r"\g<1>250"))),
         "power and clocks",
@@ -829,6 +841,12 @@ WARNED: dict[str, tuple[Box, str, str, str]] = {
         "container toolkit",
         "no NVIDIA Container Toolkit",
         "apt install nvidia-container-toolkit",
+    ),
+    "toolkit that hangs": (
+        H100.but(commands={"nvidia-ctk --version": Output(hung=True)}),
+        "container toolkit",
+        "nvidia-ctk hangs",
+        "time nvidia-ctk --version",
     ),
     "toolkit that docker does not know": (
         H100.but(commands={"docker info": recorded("docker-info.txt").replace(" nvidia runc", " runc")}),

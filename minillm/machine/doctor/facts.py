@@ -137,6 +137,7 @@ class Facts:
     xids: tuple[Xid, ...] = ()
     fabric_manager: str | None = None
     toolkit_version: str | None = None
+    toolkit_hung: bool = False
     docker: Output = field(default_factory=lambda: Output(missing=True))
     docker_runtimes: tuple[str, ...] | None = None
     cdi: bool = False

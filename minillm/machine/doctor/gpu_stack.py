@@ -244,6 +244,8 @@ def containers(facts: Facts) -> Finding:
     if facts.docker_runtimes is None:
         return warn("Docker is installed, but its daemon does not run", "sudo systemctl enable --now docker")
     configure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+    if facts.toolkit_hung:
+        return warn("nvidia-ctk hangs: whether Docker can hand on the GPU is not known", "time nvidia-ctk --version")
     if facts.toolkit_version is None:
         return warn(
             "Docker cannot hand on the GPU: there is no NVIDIA Container Toolkit",

@@ -146,12 +146,14 @@ def _containers(system: System, facts: Facts) -> Facts:
     if facts.container is not None or facts.os != "Linux":
         return facts
     docker = system.run("docker", "info")
+    toolkit = system.run("nvidia-ctk", "--version")
     cdi = [*(system.names("/etc/cdi") or ()), *(system.names("/var/run/cdi") or ())]
     return replace(
         facts,
         docker=docker,
         docker_runtimes=parse_gpu.docker_runtimes(docker.text),
-        toolkit_version=parse_gpu.toolkit_version(system.run("nvidia-ctk", "--version").text),
+        toolkit_version=parse_gpu.toolkit_version(toolkit.text),
+        toolkit_hung=toolkit.hung,
         cdi=any(name.startswith("nvidia") for name in cdi),
     )
 
