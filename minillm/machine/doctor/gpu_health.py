@@ -104,7 +104,8 @@ def mig(facts: Facts) -> Finding:
             if len(empty) == 1
             else f"GPUs {which} are in MIG mode, but have no instance: no program can use them"
         )
-        mend = f"sudo nvidia-smi -i {which} -mig 0   # whole; or slices: nvidia-smi mig -lgip, then mig -cgi ID -C"
+        slices = "nvidia-smi mig -lgip, then mig -cgi ID -C"
+        mend = f"sudo nvidia-smi -i {which} -mig 0   # whole again; or slices: {slices}"
         return fail(what, mend) if len(empty) == len(_gpus(facts)) else warn(what, mend)
     if change is not None:
         return warn(
