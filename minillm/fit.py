@@ -105,7 +105,8 @@ def _places(args: argparse.Namespace) -> dict[str, tuple[int, int]]:
     if args.gpu is not None and args.gpu.lower() == "cpu":
         if args.gpus > 1:
             raise InputError(f"--gpus {args.gpus} shares a model out over GPUs: leave it out for the CPU")
-        return {"this machine's memory": (_machine_memory(), 0)}
+        name, memory = _own_memory()
+        return {name: (memory, 0)}
     from minillm.machine.specs import find
 
     found = [find(name) for name in ([args.gpu] if args.gpu is not None else COMMON_GPUS)]
@@ -121,6 +122,20 @@ def parse_memory(text: str) -> int:
     if size < 1:
         raise InputError(f"{text!r} is no memory at all")
     return size
+
+
+def _own_memory() -> tuple[str, int]:
+    """What this process may use: the machine's memory, or the narrower limit of its control group (a container's,
+    a batch job's), beyond which the kernel kills it.
+    """
+    machine = _machine_memory()
+    from minillm.machine.doctor import probe
+    from minillm.machine.doctor.system import System
+
+    _, limit, _ = probe._cgroup_limits(System())
+    if limit is None or limit >= machine:
+        return "this machine's memory", machine
+    return "this container's memory", limit
 
 
 def _machine_memory() -> int:
@@ -194,7 +209,7 @@ def _parser() -> Parser:
         help=f"a well-known name, a directory, a .gguf file or a hub id (default: {DEFAULT_MODEL})",
     )
     where = parser.add_argument_group("where").add_mutually_exclusive_group()
-    where.add_argument("--gpu", help="a GPU's name (h100, a100 40gb, rtx 4090), or cpu for this machine's memory")
+    where.add_argument("--gpu", help="a GPU's name (h100, a100 40gb, rtx 4090), or cpu for this machine's memory (its container's, if less)")
     where.add_argument("--memory", help="instead of a GPU's name: its memory, 24GB (10^9 bytes) or 24GiB (2^30 bytes)")
     what = parser.add_argument_group("what")
     what.add_argument("--context", type=int, default=4096, help="tokens per sequence (default: 4096)")

@@ -1,6 +1,7 @@
 """`minillm fit`: the command line over `minillm.machine.memory` and `verdict`."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -143,6 +144,25 @@ def test_a_cpu_pays_no_overhead_and_has_this_machine_s_memory(capsys) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "where", "memory"),
+    [
+        ({}, "this machine's memory", None),
+        ({"/sys/fs/cgroup/memory.max": "max\n"}, "this machine's memory", None),
+        ({"/sys/fs/cgroup/memory.max": "1073741824\n"}, "this container's memory", GIB),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n"}, "this container's memory", GIB),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, "this machine's memory", None),
+        ({"/sys/fs/cgroup/memory.max": str(2**59)}, "this machine's memory", None),
+    ],
+    ids=["no cgroup", "v2 without limit", "v2", "v1", "v1 without limit", "a limit above the memory there is"],
+)
+def test_in_a_container_the_memory_is_what_its_control_group_allows(files, where, memory, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("minillm.machine.doctor.system.System.read", lambda self, path: files.get(path))
+    (verdict,) = answer(capsys, "smollm2-135m", "--gpu", "cpu")["verdicts"]
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert (verdict["where"], verdict["memory_bytes"]) == (where, memory or physical)
+
+
+@pytest.mark.parametrize(
     ("flags", "changed"),
     [
         (("--quantization", "int4"), "weights"),
@@ -258,7 +278,7 @@ def test_the_well_known_models_are_listed(capsys) -> None:
     assert out.count("not dense") == 1
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",), ("--gpu", "h100")])
+@pytest.mark.parametrize("flags", [(), ("--json",), ("--gpu", "h100"), ("--gpu", "cpu")])
 def test_no_heavy_library_is_imported(flags: tuple[str, ...]) -> None:
     code = f"""
 import sys
