@@ -40,6 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.measure:
         _refuse_others(args, "measure")
         return _measure(args.model)
+    args.dtype = args.dtype or ("float32" if _is_cpu(args.gpu) else "bfloat16")
     described = describe(args.model)
     load = _workload(args, described)
     places = _places(args)
@@ -102,7 +103,7 @@ def _places(args: argparse.Namespace) -> dict[str, tuple[int, int]]:
     """Where the model is to fit: name -> (bytes of memory of one GPU, bytes taken before the first tensor)."""
     if args.memory is not None:
         return {f"memory of {args.memory}": (parse_memory(args.memory), CUDA_CONTEXT_BYTES)}
-    if args.gpu is not None and args.gpu.lower() == "cpu":
+    if _is_cpu(args.gpu):
         if args.gpus > 1:
             raise InputError(f"--gpus {args.gpus} shares a model out over GPUs: leave it out for the CPU")
         name, memory = _own_memory()
@@ -111,6 +112,10 @@ def _places(args: argparse.Namespace) -> dict[str, tuple[int, int]]:
 
     found = [find(name) for name in ([args.gpu] if args.gpu is not None else COMMON_GPUS)]
     return {gpu.name: (gpu.memory_bytes, CUDA_CONTEXT_BYTES) for gpu in found}
+
+
+def _is_cpu(gpu: str | None) -> bool:
+    return gpu is not None and gpu.lower() == "cpu"
 
 
 def parse_memory(text: str) -> int:
@@ -215,7 +220,12 @@ def _parser() -> Parser:
     what.add_argument("--context", type=int, default=4096, help="tokens per sequence (default: 4096)")
     what.add_argument("--batch", type=int, default=1, help="sequences at the same time (default: 1)")
     how = parser.add_argument_group("how")
-    how.add_argument("--dtype", choices=COMPUTE_DTYPES, default="bfloat16", help="of all numbers (default: bfloat16)")
+    how.add_argument(
+        "--dtype",
+        choices=COMPUTE_DTYPES,
+        help="of all numbers (default: bfloat16; with --gpu cpu float32, what this engine computes in on a CPU that has "
+        "no instructions for bfloat16)",
+    )
     how.add_argument(
         "--quantization",
         choices=("none", *QUANTIZATIONS),

@@ -143,6 +143,16 @@ def test_a_cpu_pays_no_overhead_and_has_this_machine_s_memory(capsys) -> None:
     assert verdict["per_gpu"]["overhead"] == CUDA_CONTEXT_BYTES
 
 
+def test_on_a_cpu_numbers_are_float32_unless_another_dtype_is_asked_for(capsys) -> None:
+    found = answer(capsys, "smollm2-135m", "--gpu", "CPU")
+    load, need = found["workload"], found["verdicts"][0]["per_gpu"]
+    assert (load["weights"], load["dtype"], load["kv_dtype"]) == ("float32",) * 3
+    assert need["weights"] == 4 * found["model"]["parameters"]
+    asked = answer(capsys, "smollm2-135m", "--gpu", "cpu", "--dtype", "bfloat16")
+    assert asked["verdicts"][0]["per_gpu"]["weights"] == need["weights"] // 2
+    assert answer(capsys, "smollm2-135m", "--gpu", "h100")["workload"]["dtype"] == "bfloat16"
+
+
 @pytest.mark.parametrize(
     ("files", "where", "memory"),
     [
