@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import pytest
 import transformers
-from checkpoints import hf_tensors, write_gguf
+from checkpoints import gguf_metadata, hf_tensors, write_gguf
 from test_loading_hub import CHILD, fetch_in_child
 
 from minillm.errors import InputError, MissingError
@@ -155,6 +155,43 @@ def test_a_gguf_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         cut.write_bytes(whole[:length])
         with pytest.raises(InputError, match=r"cut\.gguf"):
             describe(str(cut))
+
+
+def write_split(directory: Path, counts: tuple[int, ...], stated: int | None = None) -> list[Path]:
+    """The model of `hf_tensors` in several files, as llama.cpp's `gguf-split` makes them; `counts`: tensors in each."""
+    tensors = list(hf_tensors(tied=False).items())
+    paths = []
+    for number, count in enumerate(counts):
+        mine, tensors = dict(tensors[:count]), tensors[count:]
+        split = {"split__no": number, "split__count": len(counts), "split__tensors__count": stated or sum(counts)}
+        others = {} if number == 0 else dict.fromkeys(gguf_metadata())  # the model's keys are in the first file alone
+        path = directory / f"model-{number + 1:05}-of-{len(counts):05}.gguf"
+        paths.append(write_gguf(path, mine, **split, **others))
+    assert not tensors
+    return paths
+
+
+ALL = len(hf_tensors(tied=False))
+
+
+@pytest.mark.parametrize("counts", [(5, ALL - 5), (0, 3, ALL - 3)], ids=["two", "a first one without tensors"])
+def test_a_split_gguf_file_is_the_sum_of_its_parts_whichever_is_named(counts, tmp_path: Path) -> None:
+    whole = describe(str(write_gguf(tmp_path / "whole.gguf", hf_tensors(tied=False))))
+    for part in write_split(tmp_path, counts):
+        described = describe(str(part))
+        assert (described.shape, described.stored_bytes) == (whole.shape, whole.stored_bytes), part.name
+
+
+def test_a_split_gguf_file_without_one_of_its_parts_is_refused(tmp_path: Path) -> None:
+    first, second = write_split(tmp_path, (5, ALL - 5))
+    renamed = first.rename(tmp_path / "mine.gguf")
+    with pytest.raises(InputError, match=r"one of 2 parts of a model, and the others are not found by its name"):
+        describe(str(renamed))
+    with pytest.raises(InputError, match=r"model-00001-of-00002\.gguf is not beside it"):
+        describe(str(second))
+    write_split(tmp_path, (5, ALL - 5), stated=ALL + 1)
+    with pytest.raises(InputError, match=f"its 2 parts hold {ALL} tensors, not {ALL + 1}"):
+        describe(str(second))
 
 
 def test_a_gguf_file_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:
