@@ -154,6 +154,34 @@ def test_on_a_cpu_numbers_are_float32_unless_another_dtype_is_asked_for(capsys) 
 
 
 @pytest.mark.parametrize(
+    ("mac", "lent_mib"), [("m1", 10_922), ("m1 pro", 21_845), ("m1 max", 49_152), ("m2 max", 73_728)]
+)
+def test_a_mac_has_what_metal_lends_of_its_memory_and_pays_no_cuda_context(mac, lent_mib, capsys, monkeypatch) -> None:
+    """The figures are Metal's recommendedMaxWorkingSetSize, as programs print it."""
+    (verdict,) = answer(capsys, "llama-3-70b", "--gpu", mac)["verdicts"]
+    assert verdict["memory_bytes"] == lent_mib * 2**20 < find(mac).memory_bytes
+    assert verdict["per_gpu"]["overhead"] == 0
+    assert verdict["gpus_needed"] is None
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = call(capsys, "fit", "llama-3-70b", "--gpu", mac)
+    assert "CUDA" not in out
+    assert "tensor parallelism" not in out
+    assert f"what Metal lends, unless told otherwise, of {find(mac).memory_bytes // GIB} GiB" in out
+
+
+def test_a_mac_is_not_several_gpus(capsys) -> None:
+    assert "leave it out for a Mac (M1 16GB)" in refusal(capsys, "llama-3-8b", "--gpu", "m1", "--gpus", "2")
+
+
+def test_an_amd_gpu_has_no_cuda_context_but_one_of_its_own(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = call(capsys, "fit", "llama-3.1-405b", "--gpu", "mi300x")
+    assert "HIP context and kernels" in out
+    assert "CUDA context" not in out
+    assert "8 with tensor parallelism" in out
+
+
+@pytest.mark.parametrize(
     ("files", "where", "memory"),
     [
         ({}, "this machine's memory", None),

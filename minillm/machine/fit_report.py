@@ -30,6 +30,12 @@ PARTS = ("weights", "kv_cache", "activations", "overhead")
 LABELS = {"weights": "weights", "kv_cache": "KV cache", "activations": "activations", "overhead": "overhead"}
 LOOKS = {"weights": ("█", "blue"), "kv_cache": ("▓", "green"), "activations": ("▒", "yellow"), "overhead": ("░", "red")}
 VERDICT_STYLES = {FITS: "bold green", TIGHT: "bold yellow", DOES_NOT_FIT: "bold red"}
+OVERHEADS = {
+    "NVIDIA": "CUDA context and kernels, a round figure",
+    "AMD": "HIP context and kernels, taken to be what CUDA's are",
+    "Apple": "none counted: Metal's is in what the system keeps",
+    None: "none on a CPU",
+}
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -112,7 +118,7 @@ def _derivations(question: Question) -> tuple[str, str, str, str]:
         weights,
         f"{load.batch:,} x {kept:,} tokens{limit} x {kv_bytes_per_token(part, load.kv_dtype):,} bytes",
         f"estimate for {load.tokens_at_peak:,} tokens in a pass",
-        "CUDA context and kernels, a round figure" if question.on_gpu else "none on a CPU",
+        OVERHEADS[question.vendor],
     )
 
 
@@ -124,6 +130,8 @@ def _print_verdict(name: str, question: Question, console: Console) -> None:
     rest = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
     line = Text(f"{where}, {gb(question.memory)} = {gib(question.memory)}{' each' if load.gpus > 1 else ''}: ")
     console.print(line.append(verdict, VERDICT_STYLES[verdict]).append(f", {rest}"))
+    if question.note:
+        console.print(Text(question.note))
     console.print(bar(need, question.memory, min(console.width, 100) - 2))
     console.print(_legend())
     console.print()
@@ -167,7 +175,7 @@ def ways_out(question: Question, verdict: str) -> list[str]:
     if verdict != FITS:
         formats = smaller_formats(question)
         ways.append(f"quantization: {', '.join(formats) if formats else 'none is small enough by itself'}")
-        if question.on_gpu:
+        if question.several:
             ways.append(f"GPUs: {_gpus_way(question)}")
     return ways
 

@@ -103,7 +103,9 @@ def read_gguf(path: Path) -> tuple[ModelShape, int]:
     tensors = {name: tensor for header in parts.values() for name, tensor in header.tensors.items()}
     promised = first.metadata.get("split.tensors.count")
     if len(parts) > 1 and promised is not None and promised != len(tensors):
-        raise InputError(f"{path}: its {len(parts)} parts hold {len(tensors)} tensors, not {promised}: fetch them again")
+        raise InputError(
+            f"{path}: its {len(parts)} parts hold {len(tensors)} tensors, not {promised}: fetch them again"
+        )
     return _gguf_shape(Header(first.metadata, tensors), path), stored
 
 
