@@ -197,6 +197,36 @@ def test_heads_that_cannot_be_shared_evenly_are_refused_with_the_numbers_that_ca
         shard(LLAMA_3_8B, 3)
 
 
+@pytest.mark.parametrize(
+    ("model", "format", "gpus"),
+    [
+        ("qwen2.5-72b", "bfloat16", (1, 2, 4, 8, 16, 32, 64)),
+        ("qwen2.5-72b", "fp8", (1, 2, 4, 8, 16, 32, 64)),
+        ("qwen2.5-72b", "int4", (1,)),  # 29,568 / 2 is no multiple of 128
+        ("qwen2.5-72b", "int4-g64", (1, 2)),  # 29,568 / 2 is one of 64, 29,568 / 4 is not
+        ("qwen2.5-72b", "q8_0", (1, 2, 4)),
+        ("qwen2.5-72b", "q4_k", (1, 2, 4)),  # no multiple of 256 to begin with: stored in blocks of 32
+        (
+            "llama-3-8b",
+            "int4",
+            (1, 2, 4, 8, 16),
+        ),  # 4,096 / 32 is one block of 128, but 14,336 / 32 are three and a half
+        ("llama-3-8b", "q4_k", (1, 2, 4, 8)),  # 4,096 / 16 is one block of 256, 14,336 / 16 are three and a half
+        ("smollm2-135m", "int4", (1,)),  # 576 is no multiple of 128, whole or shared
+    ],
+)
+def test_no_block_of_a_quantized_row_is_shared_by_two_gpus(model: str, format: str, gpus: tuple[int, ...]) -> None:
+    assert possible_gpus(BY_NAME[model].shape, FORMATS[format]) == gpus
+
+
+def test_heads_whose_rows_would_be_cut_within_a_block_are_refused() -> None:
+    """An MLP of 64 blocks would go over 8 GPUs; the 8 heads of 32, 256 numbers, are two blocks of 128."""
+    shape = replace(LLAMA_3_8B, intermediate_size=64 * 128, num_attention_heads=8, num_key_value_heads=8, head_dim=32)
+    assert possible_gpus(shape, FORMATS["int4"]) == (1, 2)
+    with pytest.raises(InputError, match=r"4 GPUs .* whole blocks of 128 weights in int4 each: take 1, 2"):
+        demand(shape, Workload(16, weights=FORMATS["int4"], gpus=4))
+
+
 def test_the_four_parts_add_up_and_each_comes_from_its_formula() -> None:
     load = Workload(4096, 32, weights=FORMATS["float16"], dtype="float16", kv_dtype="float16")
     need = demand(LLAMA_2_13B, load, overhead=7)

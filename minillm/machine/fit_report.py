@@ -103,7 +103,7 @@ def _parts_table(question: Question) -> Table:
 def _derivations(question: Question) -> tuple[str, str, str, str]:
     """Where each figure comes from, in the order of PARTS."""
     load = question.load
-    part = shard(question.shape, load.gpus)
+    part = shard(question.shape, load.gpus, load.weights)
     kept = kept_tokens(part, load.context, load.block_size)
     window = part.sliding_window
     limit = f" (window {window:,})" if window is not None and window < load.context else ""

@@ -42,7 +42,9 @@ class Question:
     note: str = ""
 
     def __post_init__(self) -> None:
-        shard(self.shape, self.load.gpus)  # raises InputError where so many GPUs cannot share the model
+        shard(
+            self.shape, self.load.gpus, self.load.weights
+        )  # raises InputError where so many GPUs cannot share the model
 
     @property
     def several(self) -> bool:
@@ -86,7 +88,9 @@ def smaller_formats(question: Question) -> tuple[str, ...]:
     enough = [
         name
         for name, size in sizes.items()
-        if size < present and counted.fits(replace(question.load, weights=FORMATS[name]))
+        if size < present
+        and question.load.gpus in possible_gpus(question.shape, FORMATS[name])
+        and counted.fits(replace(question.load, weights=FORMATS[name]))
     ]
     return tuple(sorted(enough, key=lambda name: -sizes[name]))
 
@@ -95,5 +99,5 @@ def gpus_needed(question: Question) -> int | None:
     """The fewest GPUs over which tensor parallelism makes it fit; None where none of `possible_gpus` does, or where
     it is a CPU or a Mac that was asked about.
     """
-    numbers = possible_gpus(question.shape) if question.several else ()
+    numbers = possible_gpus(question.shape, question.load.weights) if question.several else ()
     return next((n for n in numbers if question.fits(replace(question.load, gpus=n))), None)
