@@ -255,8 +255,8 @@ def _parser() -> Parser:
     how.add_argument(
         "--dtype",
         choices=COMPUTE_DTYPES,
-        help="of all numbers (default: bfloat16; with --gpu cpu float32, which is what this engine computes in on a CPU "
-        "that has no instructions for bfloat16)",
+        help="of all numbers (default: bfloat16; with --gpu cpu float32, as this engine computes in it on a CPU that "
+        "has no instructions for bfloat16)",
     )
     how.add_argument(
         "--quantization",

@@ -79,6 +79,25 @@ def test_with_experts_no_batch_is_named(capsys):
     assert "compute-bound" not in out
 
 
+def test_of_a_machine_without_flops_the_bounds_of_its_memory_are_given(capsys):
+    flags = ("limits", "llama-3-8b", "--gpu", "m1", "--context", "100", "--batch", "1", "4")
+    code, out, _ = call(capsys, *flags, "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["machine"]["flops_per_s"] == {}
+    assert result["compute_bound_from_batch"] is None
+    _, one, four = result["passes"]
+    assert {each["bound_by"] for each in result["passes"]} == {None}
+    assert one["seconds"] == decode_work(BY_NAME["llama-3-8b"].shape, 1, 100).bytes / 68.3e9
+    assert four["tokens_per_s"] == 4 / four["seconds"]
+    code, out, _ = call(capsys, *flags)
+    assert code == 0
+    assert f"{one['tokens_per_s']:,.1f}" in out
+    assert "No FLOP/s are published for it" in out
+    for column in ("GFLOP", "FLOP/byte", "bound by", "compute-bound"):
+        assert column not in out
+
+
 def test_the_second_opinion_reads_as_much_in_another_way():
     ours, others = compare_reads(num_bytes=8 * 64 * 1024, rounds=1)
     assert ours > 0
@@ -94,7 +113,7 @@ def test_a_datasheet_needs_no_torch():
     ("args", "told"),
     [
         (["--gpu", "h999"], "no accelerator is called 'h999'"),
-        (["--gpu", "m1"], "FLOP/s"),
+        (["--gpu", "m1", "--dtype", "int4"], "no figure for 'int4' on M1 16GB"),
         (["--gpu", "t4", "--dtype", "int4"], "no figure for 'int4'"),
         (["--gpu", "h100", "--again"], "leave --again"),
         (["--gpu", "h100", "--check"], "leave --again, --check"),
