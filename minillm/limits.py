@@ -42,8 +42,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Bound:
-    """One kind of pass, and what the machine allows it. `bound_by` is None where no more than the bandwidth is known: then
-    it may well take longer.
+    """One kind of pass, and what the machine allows it. `bound_by` is None where no more than the bandwidth is known:
+    then it may well take longer.
     """
 
     name: str
