@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,41 @@ def test_no_line_is_wider_than_the_terminal(columns: str, capsys, monkeypatch) -
     ):
         _, out, _ = call(capsys, "fit", *args)
         assert max(map(len, out.splitlines())) <= int(columns)
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"-?\d[\d,.]*\d|\d", text)
+
+
+def test_a_terminal_too_narrow_for_the_table_of_verdicts_gets_every_number_of_it(capsys, monkeypatch) -> None:
+    said = {}
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        _, out, _ = call(capsys, "fit", "mixtral-8x7b")
+        said[columns] = out[out.index("T4 16GB") :]
+        assert "…" not in out
+    assert sorted(numbers(said["40"])) == sorted(numbers(said["200"]))
+    assert said["40"].count("does not fit") == said["200"].count("does not fit") == 8
+
+
+def test_a_terminal_too_narrow_for_the_derivations_gets_them_below_the_figures(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = call(capsys, "fit", "llama-2-13b", "--gpu", "h100")
+    assert "weights: 13,015,864,320 x 2 bytes" in out
+    assert "1 x 4,096 tokens x 819,200 bytes" in " ".join(out.split())
+    assert re.search(r"total +30\.21 GB +28\.14 GiB\n", out)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("where", [(), ("--gpu", "h100")], ids=["table", "bar"])
+def test_where_the_encoding_has_no_blocks_the_bar_is_of_plain_signs(encoding: str, where) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "100"}
+    command = [sys.executable, "-m", "minillm.fit", "llama-2-13b", "--batch", "8", *where]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding=encoding, check=False)
+    assert done.returncode == 0, done.stderr
+    if where:
+        assert re.search(r"\[#+=+-*:*\.+\]", done.stdout)
+        assert "## weights  == KV cache  -- activations  :: overhead  .. free  [ ] memory" in done.stdout
 
 
 def test_the_bar_is_drawn_to_scale() -> None:
