@@ -63,7 +63,7 @@ def _run(args: argparse.Namespace) -> int:
     if described.quantized and args.quantization is None:
         stored = f"the weights of {described.name} are stored quantized ({described.quantized})"
         print(f"{PROG}: warning: {stored}; counted in {args.dtype}: see --quantization", file=sys.stderr)
-    if args.plot:
+    if args.plot is not None:
         from minillm.machine.fit_report import plot
 
         plot(described, questions, args.plot)

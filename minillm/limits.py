@@ -138,7 +138,7 @@ def _datasheet(args: argparse.Namespace) -> tuple[Place, str]:
         )
     from minillm.machine.specs import find
 
-    gpu, dtype = find(args.gpu), args.dtype or "bfloat16"
+    gpu, dtype = find(args.gpu), "bfloat16" if args.dtype is None else args.dtype
     flops = {name: gpu.flops(name) for name in DTYPE_BYTES} if gpu.dense_flops else {}
     return Place(gpu.name, gpu.source, gpu.bandwidth_bytes_per_s, flops), dtype
 
@@ -156,7 +156,7 @@ def _this_machine(args: argparse.Namespace) -> tuple[Place, str]:
     if known is None or args.again or not set(DTYPES) <= set(known.flops_per_s):
         say("measuring this machine, which takes some seconds")
         known = measure_limits(device)
-    dtype = args.dtype or dtype_name(pick_dtype("auto", device))
+    dtype = dtype_name(pick_dtype("auto", device)) if args.dtype is None else args.dtype
     place = Place(known.device, f"measured {known.measured_on}", known.bandwidth_bytes_per_s, known.flops_per_s)
     return place, dtype
 

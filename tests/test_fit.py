@@ -287,6 +287,7 @@ def test_a_gguf_file_is_counted_as_it_is_stored_unless_another_format_is_asked_f
         (("--memory", "24GB", "--gpu", "h100"), "not allowed with"),
         (("--quantization", "int3"), "invalid choice: 'int3'"),
         (("--plot", "picture.bmp"), "must end in .png, .svg, .pdf"),
+        (("--plot", ""), "'' is no picture's name"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_one_sentence(args, words, capsys) -> None:

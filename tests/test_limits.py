@@ -115,6 +115,8 @@ def test_a_datasheet_needs_no_torch():
         (["--gpu", "h999"], "no accelerator is called 'h999'"),
         (["--gpu", "m1", "--dtype", "int4"], "no figure for 'int4' on M1 16GB"),
         (["--gpu", "t4", "--dtype", "int4"], "no figure for 'int4'"),
+        (["--gpu", "h100", "--dtype", ""], "no figure for ''"),
+        (["--device", "cpu", "--dtype", ""], "no figure for ''"),
         (["--gpu", "h100", "--again"], "leave --again"),
         (["--gpu", "h100", "--check"], "leave --again, --check"),
         (["--gpu", "h100", "--context", "0"], "--context must be at least 1"),

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import transformers
 from checkpoints import gguf_metadata, hf_tensors, write_gguf
@@ -74,6 +76,23 @@ def test_a_config_with_no_more_than_the_sizes_is_enough_and_what_shapes_nothing_
     )
 
 
+DEFAULTS = {
+    "llama": transformers.LlamaConfig,
+    "mistral": transformers.MistralConfig,
+    "mixtral": transformers.MixtralConfig,
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_what_a_config_does_not_state_is_what_transformers_takes_it_to_be(kind: str, tmp_path: Path) -> None:
+    DEFAULTS[kind](**SIZES).save_pretrained(tmp_path)
+    assert read_config({**STATED, "model_type": kind}) == describe(str(tmp_path)).shape
+
+
+def test_a_mistral_that_states_a_window_of_null_has_none() -> None:
+    assert read_config({**STATED, "model_type": "mistral", "sliding_window": None}).sliding_window is None
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -114,11 +133,28 @@ def test_every_alias_of_the_engine_is_built_in_so_that_nothing_is_fetched(alias:
 
 
 @pytest.mark.parametrize(
-    "name", ["no such model", "", "\0", "x" * 5000, "there-is-none.gguf", "org/there-is-none.gguf"]
+    "name",
+    [
+        "no such model",
+        "",
+        "\0",
+        "x" * 5000,
+        "there-is-none.gguf",
+        "org/there-is-none.gguf",
+        "~nosuchuser/x",
+        "~nosuchuser",
+    ],
 )
 def test_a_name_that_is_nothing_is_refused_with_the_ways(name: str) -> None:
     with pytest.raises(MissingError, match="give a well-known name"):
         describe(name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.gguf"])
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="neither a directory nor a regular file"):
+        describe(str(tmp_path / name))
 
 
 def test_a_name_spelled_nearly_right_is_told_what_is_near() -> None:
@@ -133,6 +169,13 @@ def test_a_gguf_file_has_the_shape_that_loading_it_has_and_its_stored_bytes(tied
     described = describe(str(path))
     assert described.shape == shape_of(open_checkpoint(path).config)
     assert described.stored_bytes == 4 * num_params(described.shape), "the file holds float32"
+
+
+def test_a_gguf_file_with_norms_of_queries_and_keys_says_so(tmp_path: Path) -> None:
+    norms = {f"blk.0.attn_{part}_norm.weight": np.ones(4, np.float32) for part in "qk"}
+    plain = describe(str(write_gguf(tmp_path / "plain.gguf", hf_tensors())))
+    normed = describe(str(write_gguf(tmp_path / "normed.gguf", hf_tensors(), extra=norms)))
+    assert normed.shape == dataclasses.replace(plain.shape, qk_norm=True)
 
 
 def test_quantized_tensors_are_counted_as_they_are_stored(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from minillm.machine.shape import ModelShape
 
 MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8}  # where config.json does not state them; elsewhere: as many as heads
+MISTRAL_WINDOW = (
+    4096  # where its config.json does not speak of one; null is none. Default of transformers' MistralConfig
+)
 GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also Mistral and Mixtral
 
 # GGUF tensor types: values per block, bytes per block. Source: `GGML_QUANT_SIZES` of the `gguf` library.
@@ -85,6 +88,8 @@ def _window(fields: Fields, kind: str) -> int | None:
     """The window that holds in every layer. Qwen may use one in its upper layers only: then none, which is the most
     that its cache can take.
     """
+    if kind == "mistral" and "sliding_window" not in fields.values:
+        return MISTRAL_WINDOW
     window = fields.integer("sliding_window", None)
     if not kind.startswith("qwen"):
         return window if kind != "llama" else None
