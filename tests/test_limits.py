@@ -9,7 +9,7 @@ from in_process import call
 
 from minillm.machine import limits as remembered
 from minillm.machine.measure import compare_reads
-from minillm.machine.roofline import Machine, decode_limit, decode_work
+from minillm.machine.roofline import Machine, bound_by, decode_limit, decode_work
 from minillm.machine.specs import find
 from minillm.machine.well_known import BY_NAME
 
@@ -46,6 +46,18 @@ def test_the_table_names_the_resource_that_binds_and_where_the_figures_are_from(
     assert "compute" in rows["decode, batch 500"]
     assert "from a batch of 438 on" in out
     assert find("h100").source.split(",")[0][:40] in out
+
+
+@pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4.0), ("bfloat16", 2.0)])
+def test_the_batch_from_which_on_arithmetic_limits_is_that_of_the_dtype(capsys, dtype, itemsize):
+    _, out, _ = call(
+        capsys, "limits", "llama-3-8b", "--gpu", "a100", "--dtype", dtype, "--context", "16", "--batch", "1", "--json"
+    )
+    a100, shape = find("a100"), BY_NAME["llama-3-8b"].shape
+    paper = Machine(a100.bandwidth_bytes_per_s, a100.flops(dtype))
+    turn = json.loads(out)["compute_bound_from_batch"]
+    assert bound_by(decode_work(shape, turn, 16, itemsize, itemsize), paper) == "compute"
+    assert bound_by(decode_work(shape, turn - 1, 16, itemsize, itemsize), paper) == "memory"
 
 
 def test_this_machine_is_measured_once_and_then_remembered(capsys, machine):
