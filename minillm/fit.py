@@ -8,7 +8,8 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
@@ -17,6 +18,9 @@ from minillm.machine.formats import COMPUTE_DTYPES, DTYPE_BYTES, QUANTIZATIONS, 
 from minillm.machine.memory import CUDA_CONTEXT_BYTES, Workload, kv_bytes_per_token
 from minillm.machine.shape import num_active_params, num_params
 from minillm.machine.verdict import Question, gpus_needed, judge, largest_batch, largest_context, smaller_formats
+
+if TYPE_CHECKING:
+    from minillm.machine.specs import Accelerator
 
 PROG = "minillm fit"
 DEFAULT_MODEL = "smollm2-135m"
@@ -40,12 +44,15 @@ def _run(args: argparse.Namespace) -> int:
     if args.measure:
         _refuse_others(args, "measure")
         return _measure(args.model)
+    args.dtype = args.dtype or ("float32" if _is_cpu(args.gpu) else "bfloat16")
     described = describe(args.model)
     load = _workload(args, described)
     places = _places(args)
     questions = {
-        name: Question(described.shape, load, memory, overhead, _stored(args, described))
-        for name, (memory, overhead) in places.items()
+        name: Question(
+            described.shape, load, place.memory, place.overhead, _stored(args, described), place.vendor, place.note
+        )
+        for name, place in places.items()
     }
     longest = described.shape.max_position_embeddings
     if load.context > longest:
@@ -56,7 +63,7 @@ def _run(args: argparse.Namespace) -> int:
     if described.quantized and args.quantization is None:
         stored = f"the weights of {described.name} are stored quantized ({described.quantized})"
         print(f"{PROG}: warning: {stored}; counted in {args.dtype}: see --quantization", file=sys.stderr)
-    if args.plot:
+    if args.plot is not None:
         from minillm.machine.fit_report import plot
 
         plot(described, questions, args.plot)
@@ -98,18 +105,45 @@ def _stored(args: argparse.Namespace, described: Description) -> int | None:
     return described.stored_bytes if args.quantization is None else None
 
 
-def _places(args: argparse.Namespace) -> dict[str, tuple[int, int]]:
-    """Where the model is to fit: name -> (bytes of memory of one GPU, bytes taken before the first tensor)."""
+@dataclass(frozen=True)
+class Place:
+    """Where a model is to fit: bytes that programs may have of one GPU (or of the machine), bytes that are taken before
+    the first tensor, and the rest as in `Question`.
+    """
+
+    memory: int
+    overhead: int
+    vendor: str | None
+    note: str = ""
+
+
+def _places(args: argparse.Namespace) -> dict[str, Place]:
+    """The places that are asked about, by their names."""
     if args.memory is not None:
-        return {f"memory of {args.memory}": (parse_memory(args.memory), CUDA_CONTEXT_BYTES)}
-    if args.gpu is not None and args.gpu.lower() == "cpu":
+        return {f"memory of {args.memory}": Place(parse_memory(args.memory), CUDA_CONTEXT_BYTES, "NVIDIA")}
+    if _is_cpu(args.gpu):
         if args.gpus > 1:
             raise InputError(f"--gpus {args.gpus} shares a model out over GPUs: leave it out for the CPU")
-        return {"this machine's memory": (_machine_memory(), 0)}
+        name, memory = _own_memory()
+        return {name: Place(memory, 0, None)}
     from minillm.machine.specs import find
 
     found = [find(name) for name in ([args.gpu] if args.gpu is not None else COMMON_GPUS)]
-    return {gpu.name: (gpu.memory_bytes, CUDA_CONTEXT_BYTES) for gpu in found}
+    macs = [gpu.name for gpu in found if gpu.vendor == "Apple"]
+    if macs and args.gpus > 1:
+        raise InputError(f"--gpus {args.gpus} shares a model out over GPUs: leave it out for a Mac ({macs[0]})")
+    return {gpu.name: _place(gpu) for gpu in found}
+
+
+def _place(gpu: "Accelerator") -> Place:
+    if gpu.vendor != "Apple":
+        return Place(gpu.memory_bytes, CUDA_CONTEXT_BYTES, gpu.vendor)
+    lent = f"that is what Metal lends, unless told otherwise, of {gpu.memory_bytes / 2**30:.0f} GiB of unified memory"
+    return Place(gpu.usable_bytes, 0, gpu.vendor, f"{lent} ({gpu.usable_bytes / gpu.memory_bytes:.0%})")
+
+
+def _is_cpu(gpu: str | None) -> bool:
+    return gpu is not None and gpu.lower() == "cpu"
 
 
 def parse_memory(text: str) -> int:
@@ -121,6 +155,20 @@ def parse_memory(text: str) -> int:
     if size < 1:
         raise InputError(f"{text!r} is no memory at all")
     return size
+
+
+def _own_memory() -> tuple[str, int]:
+    """What this process may use: the machine's memory, or the narrower limit of its control group (a container's,
+    a batch job's), beyond which the kernel kills it.
+    """
+    machine = _machine_memory()
+    from minillm.machine.doctor import probe
+    from minillm.machine.doctor.system import System
+
+    _, limit, _ = probe._cgroup_limits(System())
+    if limit is None or limit >= machine:
+        return "this machine's memory", machine
+    return "this container's memory", limit
 
 
 def _machine_memory() -> int:
@@ -157,6 +205,7 @@ def _verdict_json(name: str, question: Question) -> dict:
     return {
         "where": name,
         "memory_bytes": question.memory,
+        "note": question.note or None,
         "per_gpu": {**asdict(need), "total": need.total, "rule_of_thumb": need.rule_of_thumb},
         "verdict": judge(need.total, question.memory),
         "left_bytes": question.memory - need.total,
@@ -194,13 +243,21 @@ def _parser() -> Parser:
         help=f"a well-known name, a directory, a .gguf file or a hub id (default: {DEFAULT_MODEL})",
     )
     where = parser.add_argument_group("where").add_mutually_exclusive_group()
-    where.add_argument("--gpu", help="a GPU's name (h100, a100 40gb, rtx 4090), or cpu for this machine's memory")
+    where.add_argument(
+        "--gpu",
+        help="a GPU's name (h100, a100 40gb, rtx 4090), or cpu for this machine's memory (its container's, if less)",
+    )
     where.add_argument("--memory", help="instead of a GPU's name: its memory, 24GB (10^9 bytes) or 24GiB (2^30 bytes)")
     what = parser.add_argument_group("what")
     what.add_argument("--context", type=int, default=4096, help="tokens per sequence (default: 4096)")
     what.add_argument("--batch", type=int, default=1, help="sequences at the same time (default: 1)")
     how = parser.add_argument_group("how")
-    how.add_argument("--dtype", choices=COMPUTE_DTYPES, default="bfloat16", help="of all numbers (default: bfloat16)")
+    how.add_argument(
+        "--dtype",
+        choices=COMPUTE_DTYPES,
+        help="of all numbers (default: bfloat16; with --gpu cpu float32, as this engine computes in it on a CPU that "
+        "has no instructions for bfloat16)",
+    )
     how.add_argument(
         "--quantization",
         choices=("none", *QUANTIZATIONS),

@@ -42,13 +42,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Bound:
-    """One kind of pass, and what the machine allows it."""
+    """One kind of pass, and what the machine allows it. `bound_by` is None where no more than the bandwidth is known:
+    then it may well take longer.
+    """
 
     name: str
     flops: float
     bytes: float
     flops_per_byte: float
-    bound_by: str
+    bound_by: str | None
     seconds: float
     tokens_per_s: float
 
@@ -83,14 +85,15 @@ def _limits(args: argparse.Namespace) -> int:
                 raise InputError(f"{name} must be at least 1 and below 2^31, not {value}")
     described = describe(args.model)
     place, dtype = _datasheet(args) if args.gpu is not None else _this_machine(args)
-    if dtype not in place.flops_per_s:
-        known = ", ".join(place.flops_per_s)
+    if dtype not in (place.flops_per_s or DTYPE_BYTES):
+        known = ", ".join(place.flops_per_s or DTYPE_BYTES)
         raise InputError(f"there is no figure for {dtype!r} on {place.name}; there are some for {known}")
-    machine = Machine(place.bandwidth_bytes_per_s, place.flops_per_s[dtype])
-    bounds = bounds_of(described.shape, machine, float(DTYPE_BYTES[dtype]), args.prompt, args.context, args.batch)
+    size = float(DTYPE_BYTES[dtype])
+    machine = Machine(place.bandwidth_bytes_per_s, place.flops_per_s[dtype]) if place.flops_per_s else None
+    limit = machine or place.bandwidth_bytes_per_s
+    bounds = bounds_of(described.shape, limit, size, args.prompt, args.context, args.batch)
     turns = None
-    if described.shape.is_dense:
-        size = float(DTYPE_BYTES[dtype])
+    if machine is not None and described.shape.is_dense:
         turns = smallest_compute_bound_batch(described.shape, args.context, machine, size, size)
     if args.json:
         result = {"machine": asdict(place), "model": described.name, "dtype": dtype, "context": args.context}
@@ -102,23 +105,29 @@ def _limits(args: argparse.Namespace) -> int:
     if args.check:
         _print_check()
     _print_bounds(described.name, dtype, bounds)
-    if described.shape.is_dense:
+    if machine is None:
+        print(_NO_FLOPS)
+    elif described.shape.is_dense:
         print(_turning_sentence(turns, args.context))
     return 0
 
 
 def bounds_of(
-    shape: ModelShape, machine: Machine, itemsize: float, prompt: int, context: int, batches: Sequence[int]
+    shape: ModelShape, machine: Machine | float, itemsize: float, prompt: int, context: int, batches: Sequence[int]
 ) -> list[Bound]:
-    """A prefill, and a decode step for each batch. `itemsize`: bytes of a number of weights and of cache."""
+    """A prefill, and a decode step for each batch. `machine` is its bytes per second where no more is known of it,
+    `itemsize` the bytes of a number of weights and of cache.
+    """
     prefill = Work(float(forward_flops(shape, 1, prompt)), forward_bytes(shape, 1, prompt, 0, itemsize, itemsize))
     steps = [(f"decode, batch {b}", b, decode_work(shape, b, context, itemsize, itemsize)) for b in batches]
     return [_bound(name, tokens, work, machine) for name, tokens, work in [("prefill", prompt, prefill), *steps]]
 
 
-def _bound(name: str, tokens: int, work: Work, machine: Machine) -> Bound:
-    seconds = shortest_seconds(work, machine)
-    return Bound(name, work.flops, work.bytes, work.intensity, bound_by(work, machine), seconds, tokens / seconds)
+def _bound(name: str, tokens: int, work: Work, machine: Machine | float) -> Bound:
+    whole = isinstance(machine, Machine)
+    seconds = shortest_seconds(work, machine) if whole else work.bytes / machine
+    limited_by = bound_by(work, machine) if whole else None
+    return Bound(name, work.flops, work.bytes, work.intensity, limited_by, seconds, tokens / seconds)
 
 
 def _datasheet(args: argparse.Namespace) -> tuple[Place, str]:
@@ -129,8 +138,8 @@ def _datasheet(args: argparse.Namespace) -> tuple[Place, str]:
         )
     from minillm.machine.specs import find
 
-    gpu, dtype = find(args.gpu), args.dtype or "bfloat16"
-    flops = {name: gpu.flops(name) for name in DTYPE_BYTES}
+    gpu, dtype = find(args.gpu), "bfloat16" if args.dtype is None else args.dtype
+    flops = {name: gpu.flops(name) for name in DTYPE_BYTES} if gpu.dense_flops else {}
     return Place(gpu.name, gpu.source, gpu.bandwidth_bytes_per_s, flops), dtype
 
 
@@ -147,7 +156,7 @@ def _this_machine(args: argparse.Namespace) -> tuple[Place, str]:
     if known is None or args.again or not set(DTYPES) <= set(known.flops_per_s):
         say("measuring this machine, which takes some seconds")
         known = measure_limits(device)
-    dtype = args.dtype or dtype_name(pick_dtype("auto", device))
+    dtype = dtype_name(pick_dtype("auto", device)) if args.dtype is None else args.dtype
     place = Place(known.device, f"measured {known.measured_on}", known.bandwidth_bytes_per_s, known.flops_per_s)
     return place, dtype
 
@@ -172,12 +181,23 @@ def _print_check() -> None:
 
 def _print_bounds(model: str, dtype: str, bounds: Sequence[Bound]) -> None:
     print(f"\n{model} in {dtype}: what a pass needs at least, and what that allows at most\n")
+    if any(b.bound_by is None for b in bounds):
+        print(f"{'pass':<18}{'GB read':>10}{'time':>12}{'tokens/s':>12}")
+        for b in bounds:
+            print(f"{b.name:<18}{b.bytes / 1e9:>10,.3f}{b.seconds * 1e3:>9,.2f} ms{b.tokens_per_s:>12,.1f}")
+        return
     print(f"{'pass':<18}{'GFLOP':>11}{'GB read':>10}{'FLOP/byte':>11}  {'bound by':<9}{'time':>12}{'tokens/s':>12}")
     for b in bounds:
         print(
             f"{b.name:<18}{b.flops / 1e9:>11,.4g}{b.bytes / 1e9:>10,.3f}{b.flops_per_byte:>11,.1f}  {b.bound_by:<9}"
             f"{b.seconds * 1e3:>9,.2f} ms{b.tokens_per_s:>12,.1f}"
         )
+
+
+_NO_FLOPS = (
+    "\nThis is what its memory allows. No FLOP/s are published for it, so what its arithmetic allows is not known: a\n"
+    "prefill, and a decode step of many sequences, may well take longer."
+)
 
 
 def _turning_sentence(batch: int | None, context: int) -> str:

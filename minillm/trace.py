@@ -168,6 +168,10 @@ def print_stats(generation: Generation, console: Console) -> None:
         console.print(Text(f"{name:<11}{value}"))
 
 
+CACHED_BYTES = 128 * 10**6
+"""Weights up to this size may stay in a processor's caches from one token to the next; larger ones are taken not to."""
+
+
 def ceiling_sentence(generation: Generation) -> str:
     """What this machine's memory allows the request in decode, and how near it came."""
     metrics, bandwidth = generation.metrics(), generation.bandwidth_bytes_per_s
@@ -184,9 +188,14 @@ def ceiling_sentence(generation: Generation) -> str:
         f" {human_bytes(round(sum(generation.decode_bytes_per_pass())))}: no program can decode faster than {most:,.1f}"
         f" tokens per second here. This run decoded {reached:,.1f}, which is {_percent(share)} of that."
     )
-    if share > 1:
+    if share > 1 and generation.decode_bytes_per_pass()[0] <= CACHED_BYTES:
         sentence += (
             " More than all? Weights this small stay in the processor's own caches and need not be read from memory."
+        )
+    elif share > 1:
+        sentence += (
+            " More than all? Then the memory is faster than it was measured to be, most likely because something else"
+            " was running at the time: measure it again with `minillm limits --again`."
         )
     elif not isinstance(generation.cache, KVCache):
         sentence += " Without a cache most of the time goes into computing earlier tokens again, not into reading."

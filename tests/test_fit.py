@@ -1,6 +1,8 @@
 """`minillm fit`: the command line over `minillm.machine.memory` and `verdict`."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +113,41 @@ def test_no_line_is_wider_than_the_terminal(columns: str, capsys, monkeypatch) -
         assert max(map(len, out.splitlines())) <= int(columns)
 
 
+def numbers(text: str) -> list[str]:
+    return re.findall(r"-?\d[\d,.]*\d|\d", text)
+
+
+def test_a_terminal_too_narrow_for_the_table_of_verdicts_gets_every_number_of_it(capsys, monkeypatch) -> None:
+    said = {}
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        _, out, _ = call(capsys, "fit", "mixtral-8x7b")
+        said[columns] = out[out.index("T4 16GB") :]
+        assert "…" not in out
+    assert sorted(numbers(said["40"])) == sorted(numbers(said["200"]))
+    assert said["40"].count("does not fit") == said["200"].count("does not fit") == 8
+
+
+def test_a_terminal_too_narrow_for_the_derivations_gets_them_below_the_figures(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    _, out, _ = call(capsys, "fit", "llama-2-13b", "--gpu", "h100")
+    assert "weights: 13,015,864,320 x 2 bytes" in out
+    assert "1 x 4,096 tokens x 819,200 bytes" in " ".join(out.split())
+    assert re.search(r"total +30\.21 GB +28\.14 GiB\n", out)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("where", [(), ("--gpu", "h100")], ids=["table", "bar"])
+def test_where_the_encoding_has_no_blocks_the_bar_is_of_plain_signs(encoding: str, where) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "100"}
+    command = [sys.executable, "-m", "minillm.fit", "llama-2-13b", "--batch", "8", *where]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding=encoding, check=False)
+    assert done.returncode == 0, done.stderr
+    if where:
+        assert re.search(r"\[#+=+-*:*\.+\]", done.stdout)
+        assert "## weights  == KV cache  -- activations  :: overhead  .. free  [ ] memory" in done.stdout
+
+
 def test_the_bar_is_drawn_to_scale() -> None:
     from minillm.machine.memory import Demand
 
@@ -140,6 +177,63 @@ def test_a_cpu_pays_no_overhead_and_has_this_machine_s_memory(capsys) -> None:
     assert verdict["gpus_needed"] is None
     (verdict,) = answer(capsys, "smollm2-135m", "--memory", "24GB")["verdicts"]
     assert verdict["per_gpu"]["overhead"] == CUDA_CONTEXT_BYTES
+
+
+def test_on_a_cpu_numbers_are_float32_unless_another_dtype_is_asked_for(capsys) -> None:
+    found = answer(capsys, "smollm2-135m", "--gpu", "CPU")
+    load, need = found["workload"], found["verdicts"][0]["per_gpu"]
+    assert (load["weights"], load["dtype"], load["kv_dtype"]) == ("float32",) * 3
+    assert need["weights"] == 4 * found["model"]["parameters"]
+    asked = answer(capsys, "smollm2-135m", "--gpu", "cpu", "--dtype", "bfloat16")
+    assert asked["verdicts"][0]["per_gpu"]["weights"] == need["weights"] // 2
+    assert answer(capsys, "smollm2-135m", "--gpu", "h100")["workload"]["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("mac", "lent_mib"), [("m1", 10_922), ("m1 pro", 21_845), ("m1 max", 49_152), ("m2 max", 73_728)]
+)
+def test_a_mac_has_what_metal_lends_of_its_memory_and_pays_no_cuda_context(mac, lent_mib, capsys, monkeypatch) -> None:
+    """The figures are Metal's recommendedMaxWorkingSetSize, as programs print it."""
+    (verdict,) = answer(capsys, "llama-3-70b", "--gpu", mac)["verdicts"]
+    assert verdict["memory_bytes"] == lent_mib * 2**20 < find(mac).memory_bytes
+    assert verdict["per_gpu"]["overhead"] == 0
+    assert verdict["gpus_needed"] is None
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = call(capsys, "fit", "llama-3-70b", "--gpu", mac)
+    assert "CUDA" not in out
+    assert "tensor parallelism" not in out
+    assert f"what Metal lends, unless told otherwise, of {find(mac).memory_bytes // GIB} GiB" in out
+
+
+def test_a_mac_is_not_several_gpus(capsys) -> None:
+    assert "leave it out for a Mac (M1 16GB)" in refusal(capsys, "llama-3-8b", "--gpu", "m1", "--gpus", "2")
+
+
+def test_an_amd_gpu_has_no_cuda_context_but_one_of_its_own(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = call(capsys, "fit", "llama-3.1-405b", "--gpu", "mi300x")
+    assert "HIP context and kernels" in out
+    assert "CUDA context" not in out
+    assert "8 with tensor parallelism" in out
+
+
+@pytest.mark.parametrize(
+    ("files", "where", "memory"),
+    [
+        ({}, "this machine's memory", None),
+        ({"/sys/fs/cgroup/memory.max": "max\n"}, "this machine's memory", None),
+        ({"/sys/fs/cgroup/memory.max": "1073741824\n"}, "this container's memory", GIB),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n"}, "this container's memory", GIB),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, "this machine's memory", None),
+        ({"/sys/fs/cgroup/memory.max": str(2**59)}, "this machine's memory", None),
+    ],
+    ids=["no cgroup", "v2 without limit", "v2", "v1", "v1 without limit", "a limit above the memory there is"],
+)
+def test_in_a_container_the_memory_is_what_its_control_group_allows(files, where, memory, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("minillm.machine.doctor.system.System.read", lambda self, path: files.get(path))
+    (verdict,) = answer(capsys, "smollm2-135m", "--gpu", "cpu")["verdicts"]
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert (verdict["where"], verdict["memory_bytes"]) == (where, memory or physical)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +278,7 @@ def test_a_gguf_file_is_counted_as_it_is_stored_unless_another_format_is_asked_f
         (("--context", "1" + "0" * 30), "context must be at least 1 and below 2^31"),
         (("--batch", "0"), "batch must be at least 1"),
         (("--gpus", "3"), "3 GPUs cannot share 32 attention heads"),
+        (("--gpus", "32", "--quantization", "int4"), "whole blocks of 128 weights in int4 each: take 1, 2, 4, 8, 16"),
         (("--gpu", "h1000"), "h1000"),
         (("--gpu", ""), "no accelerator"),
         (("--memory", "abc"), "'abc' is no amount of memory"),
@@ -192,6 +287,7 @@ def test_a_gguf_file_is_counted_as_it_is_stored_unless_another_format_is_asked_f
         (("--memory", "24GB", "--gpu", "h100"), "not allowed with"),
         (("--quantization", "int3"), "invalid choice: 'int3'"),
         (("--plot", "picture.bmp"), "must end in .png, .svg, .pdf"),
+        (("--plot", ""), "'' is no picture's name"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_one_sentence(args, words, capsys) -> None:
@@ -258,7 +354,7 @@ def test_the_well_known_models_are_listed(capsys) -> None:
     assert out.count("not dense") == 1
 
 
-@pytest.mark.parametrize("flags", [(), ("--json",), ("--gpu", "h100")])
+@pytest.mark.parametrize("flags", [(), ("--json",), ("--gpu", "h100"), ("--gpu", "cpu")])
 def test_no_heavy_library_is_imported(flags: tuple[str, ...]) -> None:
     code = f"""
 import sys

@@ -9,7 +9,7 @@ from in_process import call
 
 from minillm.machine import limits as remembered
 from minillm.machine.measure import compare_reads
-from minillm.machine.roofline import Machine, decode_limit, decode_work
+from minillm.machine.roofline import Machine, bound_by, decode_limit, decode_work
 from minillm.machine.specs import find
 from minillm.machine.well_known import BY_NAME
 
@@ -48,6 +48,18 @@ def test_the_table_names_the_resource_that_binds_and_where_the_figures_are_from(
     assert find("h100").source.split(",")[0][:40] in out
 
 
+@pytest.mark.parametrize(("dtype", "itemsize"), [("float32", 4.0), ("bfloat16", 2.0)])
+def test_the_batch_from_which_on_arithmetic_limits_is_that_of_the_dtype(capsys, dtype, itemsize):
+    _, out, _ = call(
+        capsys, "limits", "llama-3-8b", "--gpu", "a100", "--dtype", dtype, "--context", "16", "--batch", "1", "--json"
+    )
+    a100, shape = find("a100"), BY_NAME["llama-3-8b"].shape
+    paper = Machine(a100.bandwidth_bytes_per_s, a100.flops(dtype))
+    turn = json.loads(out)["compute_bound_from_batch"]
+    assert bound_by(decode_work(shape, turn, 16, itemsize, itemsize), paper) == "compute"
+    assert bound_by(decode_work(shape, turn - 1, 16, itemsize, itemsize), paper) == "memory"
+
+
 def test_this_machine_is_measured_once_and_then_remembered(capsys, machine):
     first, again = (call(capsys, "limits", "--device", "cpu", "--dtype", "float32") for _ in range(2))
     assert first[0] == again[0] == 0
@@ -79,6 +91,25 @@ def test_with_experts_no_batch_is_named(capsys):
     assert "compute-bound" not in out
 
 
+def test_of_a_machine_without_flops_the_bounds_of_its_memory_are_given(capsys):
+    flags = ("limits", "llama-3-8b", "--gpu", "m1", "--context", "100", "--batch", "1", "4")
+    code, out, _ = call(capsys, *flags, "--json")
+    assert code == 0
+    result = json.loads(out)
+    assert result["machine"]["flops_per_s"] == {}
+    assert result["compute_bound_from_batch"] is None
+    _, one, four = result["passes"]
+    assert {each["bound_by"] for each in result["passes"]} == {None}
+    assert one["seconds"] == decode_work(BY_NAME["llama-3-8b"].shape, 1, 100).bytes / 68.3e9
+    assert four["tokens_per_s"] == 4 / four["seconds"]
+    code, out, _ = call(capsys, *flags)
+    assert code == 0
+    assert f"{one['tokens_per_s']:,.1f}" in out
+    assert "No FLOP/s are published for it" in out
+    for column in ("GFLOP", "FLOP/byte", "bound by", "compute-bound"):
+        assert column not in out
+
+
 def test_the_second_opinion_reads_as_much_in_another_way():
     ours, others = compare_reads(num_bytes=8 * 64 * 1024, rounds=1)
     assert ours > 0
@@ -94,8 +125,10 @@ def test_a_datasheet_needs_no_torch():
     ("args", "told"),
     [
         (["--gpu", "h999"], "no accelerator is called 'h999'"),
-        (["--gpu", "m1"], "FLOP/s"),
+        (["--gpu", "m1", "--dtype", "int4"], "no figure for 'int4' on M1 16GB"),
         (["--gpu", "t4", "--dtype", "int4"], "no figure for 'int4'"),
+        (["--gpu", "h100", "--dtype", ""], "no figure for ''"),
+        (["--device", "cpu", "--dtype", ""], "no figure for ''"),
         (["--gpu", "h100", "--again"], "leave --again"),
         (["--gpu", "h100", "--check"], "leave --again, --check"),
         (["--gpu", "h100", "--context", "0"], "--context must be at least 1"),

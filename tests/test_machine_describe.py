@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import transformers
-from checkpoints import hf_tensors, write_gguf
+from checkpoints import gguf_metadata, hf_tensors, write_gguf
 from test_loading_hub import CHILD, fetch_in_child
 
 from minillm.errors import InputError, MissingError
@@ -74,6 +76,23 @@ def test_a_config_with_no_more_than_the_sizes_is_enough_and_what_shapes_nothing_
     )
 
 
+DEFAULTS = {
+    "llama": transformers.LlamaConfig,
+    "mistral": transformers.MistralConfig,
+    "mixtral": transformers.MixtralConfig,
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_what_a_config_does_not_state_is_what_transformers_takes_it_to_be(kind: str, tmp_path: Path) -> None:
+    DEFAULTS[kind](**SIZES).save_pretrained(tmp_path)
+    assert read_config({**STATED, "model_type": kind}) == describe(str(tmp_path)).shape
+
+
+def test_a_mistral_that_states_a_window_of_null_has_none() -> None:
+    assert read_config({**STATED, "model_type": "mistral", "sliding_window": None}).sliding_window is None
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -114,11 +133,28 @@ def test_every_alias_of_the_engine_is_built_in_so_that_nothing_is_fetched(alias:
 
 
 @pytest.mark.parametrize(
-    "name", ["no such model", "", "\0", "x" * 5000, "there-is-none.gguf", "org/there-is-none.gguf"]
+    "name",
+    [
+        "no such model",
+        "",
+        "\0",
+        "x" * 5000,
+        "there-is-none.gguf",
+        "org/there-is-none.gguf",
+        "~nosuchuser/x",
+        "~nosuchuser",
+    ],
 )
 def test_a_name_that_is_nothing_is_refused_with_the_ways(name: str) -> None:
     with pytest.raises(MissingError, match="give a well-known name"):
         describe(name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.gguf"])
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match="neither a directory nor a regular file"):
+        describe(str(tmp_path / name))
 
 
 def test_a_name_spelled_nearly_right_is_told_what_is_near() -> None:
@@ -133,6 +169,13 @@ def test_a_gguf_file_has_the_shape_that_loading_it_has_and_its_stored_bytes(tied
     described = describe(str(path))
     assert described.shape == shape_of(open_checkpoint(path).config)
     assert described.stored_bytes == 4 * num_params(described.shape), "the file holds float32"
+
+
+def test_a_gguf_file_with_norms_of_queries_and_keys_says_so(tmp_path: Path) -> None:
+    norms = {f"blk.0.attn_{part}_norm.weight": np.ones(4, np.float32) for part in "qk"}
+    plain = describe(str(write_gguf(tmp_path / "plain.gguf", hf_tensors())))
+    normed = describe(str(write_gguf(tmp_path / "normed.gguf", hf_tensors(), extra=norms)))
+    assert normed.shape == dataclasses.replace(plain.shape, qk_norm=True)
 
 
 def test_quantized_tensors_are_counted_as_they_are_stored(tmp_path: Path) -> None:
@@ -155,6 +198,43 @@ def test_a_gguf_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         cut.write_bytes(whole[:length])
         with pytest.raises(InputError, match=r"cut\.gguf"):
             describe(str(cut))
+
+
+def write_split(directory: Path, counts: tuple[int, ...], stated: int | None = None) -> list[Path]:
+    """The model of `hf_tensors` in several files, as llama.cpp's `gguf-split` makes them; `counts`: tensors in each."""
+    tensors = list(hf_tensors(tied=False).items())
+    paths = []
+    for number, count in enumerate(counts):
+        mine, tensors = dict(tensors[:count]), tensors[count:]
+        split = {"split__no": number, "split__count": len(counts), "split__tensors__count": stated or sum(counts)}
+        others = {} if number == 0 else dict.fromkeys(gguf_metadata())  # the model's keys are in the first file alone
+        path = directory / f"model-{number + 1:05}-of-{len(counts):05}.gguf"
+        paths.append(write_gguf(path, mine, **split, **others))
+    assert not tensors
+    return paths
+
+
+ALL = len(hf_tensors(tied=False))
+
+
+@pytest.mark.parametrize("counts", [(5, ALL - 5), (0, 3, ALL - 3)], ids=["two", "a first one without tensors"])
+def test_a_split_gguf_file_is_the_sum_of_its_parts_whichever_is_named(counts, tmp_path: Path) -> None:
+    whole = describe(str(write_gguf(tmp_path / "whole.gguf", hf_tensors(tied=False))))
+    for part in write_split(tmp_path, counts):
+        described = describe(str(part))
+        assert (described.shape, described.stored_bytes) == (whole.shape, whole.stored_bytes), part.name
+
+
+def test_a_split_gguf_file_without_one_of_its_parts_is_refused(tmp_path: Path) -> None:
+    first, second = write_split(tmp_path, (5, ALL - 5))
+    renamed = first.rename(tmp_path / "mine.gguf")
+    with pytest.raises(InputError, match=r"one of 2 parts of a model, and the others are not found by its name"):
+        describe(str(renamed))
+    with pytest.raises(InputError, match=r"model-00001-of-00002\.gguf is not beside it"):
+        describe(str(second))
+    write_split(tmp_path, (5, ALL - 5), stated=ALL + 1)
+    with pytest.raises(InputError, match=f"its 2 parts hold {ALL} tensors, not {ALL + 1}"):
+        describe(str(second))
 
 
 def test_a_gguf_file_of_another_architecture_is_refused_by_name(tmp_path: Path) -> None:

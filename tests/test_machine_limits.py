@@ -1,6 +1,9 @@
 """What was measured of this machine is remembered, and the better of two measurements counts."""
 
 import json
+import os
+import stat
+from pathlib import Path
 
 import pytest
 
@@ -70,12 +73,15 @@ def test_a_good_entry_is_read(tmp_path):
         b"\xff\xfe",
         b"[1, 2]",
         b'{"%s": 7}',
+        b"[" * 200_000,
         b'{"%s": {"bandwidth_bytes_per_s": 1}}',
         *(
             b'{"%s": ' + json.dumps({**GOOD, **wrong}).encode() + b"}"
             for wrong in (
                 {"bandwidth_bytes_per_s": "fast"},
                 {"bandwidth_bytes_per_s": -1},
+                {"bandwidth_bytes_per_s": 1e300},
+                {"flops_per_s": {"float32": 1e300}},
                 {"flops_per_s": []},
                 {"flops_per_s": {"float32": float("nan")}},
                 {"measured_on": "a day"},
@@ -97,6 +103,32 @@ def test_where_nothing_can_be_written_the_measurement_is_still_good(tmp_path, me
     (tmp_path / "a file").write_text("", encoding="utf-8")
     measured(30e9, 100e9)
     assert measure_limits("cpu", [], tmp_path / "a file" / "limits.json").bandwidth_bytes_per_s == 30e9
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["a directory", "a pipe"])
+def test_what_is_no_file_is_not_read_and_nothing_is_left_beside_it(tmp_path, measured, make):
+    file = tmp_path / "limits.json"
+    make(file)
+    measured(30e9, 100e9)
+    assert known_limits("cpu", file) is None
+    assert measure_limits("cpu", ["float32"], file).bandwidth_bytes_per_s == 30e9
+    assert list(tmp_path.iterdir()) == [file], "a temporary file was left behind"
+
+
+def test_others_may_read_the_file_if_they_may_read_what_a_user_writes(tmp_path, measured):
+    measured(30e9, 100e9)
+    before = os.umask(0o022)
+    try:
+        measure_limits("cpu", ["float32"], tmp_path / "limits.json")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "limits.json").stat().st_mode) == 0o644
+
+
+def test_a_cache_directory_in_nobody_s_home_is_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setenv("MINILLM_CACHE", "~nosuchuser/x")
+    with pytest.raises(InputError, match=r"MINILLM_CACHE is '~nosuchuser/x', and there is no such home directory"):
+        known_limits("cpu")
 
 
 def test_a_dtype_that_was_not_measured_is_named():

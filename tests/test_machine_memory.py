@@ -9,6 +9,7 @@ from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache
 from minillm.kv_cache import kv_bytes_per_token as engine_kv_bytes_per_token
+from minillm.linear import FEW_ROWS
 from minillm.machine.formats import FORMATS, QUANTIZATIONS, dtype_bytes, format_of
 from minillm.machine.memory import (
     Workload,
@@ -88,6 +89,8 @@ def test_gguf_blocks_are_those_of_the_gguf_library(name: str) -> None:
 
 def test_rows_that_no_large_block_divides_are_stored_in_small_ones() -> None:
     assert format_of("q4_k").matrix_bytes(10, 576) == format_of("q5_0").matrix_bytes(10, 576)
+    assert format_of("q5_k").matrix_bytes(10, 576) == format_of("q5_1").matrix_bytes(10, 576)
+    assert format_of("q6_k").matrix_bytes(10, 576) == format_of("q8_0").matrix_bytes(10, 576)
     assert format_of("q4_k").matrix_bytes(10, 512) == 10 * 2 * 144
 
 
@@ -107,6 +110,13 @@ def test_a_tied_table_is_counted_once_in_every_format() -> None:
     for name, format in FORMATS.items():
         table = format.matrix_bytes(49_152, 576) if format.everywhere else 49_152 * 576 * 2
         assert weight_bytes(untied, format) - weight_bytes(SMOLLM2, format) == table, name
+
+
+def test_every_expert_has_biases_of_its_own() -> None:
+    biased = replace(MIXTRAL, mlp_bias=True)
+    more = weight_bytes(biased, FORMATS["int4"]) - weight_bytes(MIXTRAL, FORMATS["int4"])
+    assert more == 32 * 8 * (2 * 14_336 + 4096) * 2
+    assert weight_bytes(biased, FORMATS["bfloat16"]) == 2 * num_params(biased)
 
 
 def test_a_router_and_biases_stay_unquantized() -> None:
@@ -132,12 +142,12 @@ PEAKS = {
 }
 
 
-def allocator_peak(config: ModelConfig, tokens: int, batch: int) -> int:
+def allocator_peak(config: ModelConfig, tokens: int, batch: int, dtype: torch.dtype = torch.float32) -> int:
     """Bytes of tensors at the peak of one prefill, beyond weights and cache, as torch's own allocator counts them."""
-    model = Llama(config)
+    model = Llama(config).to(dtype)
     for parameter in model.parameters():
         parameter.fill_(0.01)
-    cache = KVCache(config, tokens, batch)
+    cache = KVCache(config, tokens, batch, dtype=dtype)
     ids = torch.zeros(batch, tokens, dtype=torch.int64)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         prefill(model, ids, cache)
@@ -150,13 +160,19 @@ def allocator_peak(config: ModelConfig, tokens: int, batch: int) -> int:
     return peak
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [1, FEW_ROWS + 1], ids=["one row", "more rows than are copied on a CPU"])
 @pytest.mark.parametrize("where", PEAKS)
 def test_the_estimate_of_activations_is_what_the_engine_allocates_at_its_peak(where: str, batch: int) -> None:
     config = PEAKS[where]
     predicted = activation_bytes(shape_of(config), 256 * batch, batch, "float32")
     measured = allocator_peak(config, 256, batch)
     assert predicted == pytest.approx(measured, rel=0.05), f"{predicted:,} predicted, {measured:,} allocated"
+
+
+def test_logits_of_a_half_precision_are_there_twice_as_they_are_computed_and_in_float32() -> None:
+    config = PEAKS["logits"]
+    predicted = activation_bytes(shape_of(config), 256 * 3, 3, "bfloat16")
+    assert predicted == pytest.approx(allocator_peak(config, 256, 3, torch.bfloat16), rel=0.05)
 
 
 def test_activations_grow_with_the_tokens_of_a_pass_and_halve_with_the_dtype() -> None:
@@ -193,8 +209,42 @@ def test_with_fewer_kv_heads_than_gpus_each_is_held_by_several() -> None:
 def test_heads_that_cannot_be_shared_evenly_are_refused_with_the_numbers_that_can() -> None:
     assert possible_gpus(LLAMA_3_8B) == (1, 2, 4, 8, 16, 32)
     assert possible_gpus(SMOLLM2) == (1, 3)
+    six_kv_heads = replace(LLAMA_3_8B, num_attention_heads=24, num_key_value_heads=6, intermediate_size=24 * 512)
+    assert possible_gpus(six_kv_heads) == (1, 2, 3, 6, 12, 24), (
+        "4 and 8 divide the heads and the MLP, but not the KV heads"
+    )
     with pytest.raises(InputError, match=r"3 GPUs cannot share .* take 1, 2, 4, 8, 16, 32"):
         shard(LLAMA_3_8B, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "format", "gpus"),
+    [
+        ("qwen2.5-72b", "bfloat16", (1, 2, 4, 8, 16, 32, 64)),
+        ("qwen2.5-72b", "fp8", (1, 2, 4, 8, 16, 32, 64)),
+        ("qwen2.5-72b", "int4", (1,)),  # 29,568 / 2 is no multiple of 128
+        ("qwen2.5-72b", "int4-g64", (1, 2)),  # 29,568 / 2 is one of 64, 29,568 / 4 is not
+        ("qwen2.5-72b", "q8_0", (1, 2, 4)),
+        ("qwen2.5-72b", "q4_k", (1, 2, 4)),  # no multiple of 256 to begin with: stored in blocks of 32
+        (
+            "llama-3-8b",
+            "int4",
+            (1, 2, 4, 8, 16),
+        ),  # 4,096 / 32 is one block of 128, but 14,336 / 32 are three and a half
+        ("llama-3-8b", "q4_k", (1, 2, 4, 8)),  # 4,096 / 16 is one block of 256, 14,336 / 16 are three and a half
+        ("smollm2-135m", "int4", (1,)),  # 576 is no multiple of 128, whole or shared
+    ],
+)
+def test_no_block_of_a_quantized_row_is_shared_by_two_gpus(model: str, format: str, gpus: tuple[int, ...]) -> None:
+    assert possible_gpus(BY_NAME[model].shape, FORMATS[format]) == gpus
+
+
+def test_heads_whose_rows_would_be_cut_within_a_block_are_refused() -> None:
+    """An MLP of 64 blocks would go over 8 GPUs; the 8 heads of 32, 256 numbers, are two blocks of 128."""
+    shape = replace(LLAMA_3_8B, intermediate_size=64 * 128, num_attention_heads=8, num_key_value_heads=8, head_dim=32)
+    assert possible_gpus(shape, FORMATS["int4"]) == (1, 2)
+    with pytest.raises(InputError, match=r"4 GPUs .* whole blocks of 128 weights in int4 each: take 1, 2"):
+        demand(shape, Workload(16, weights=FORMATS["int4"], gpus=4))
 
 
 def test_the_four_parts_add_up_and_each_comes_from_its_formula() -> None:

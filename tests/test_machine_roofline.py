@@ -1,6 +1,7 @@
 """The roofline's arithmetic, against numbers worked by hand and against operations that torch counts."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import torch
@@ -113,6 +114,20 @@ def test_the_smallest_batch_is_bound_by_arithmetic_and_one_less_by_memory(contex
     assert batch is not None
     assert bound_by(decode_work(LLAMA_3_8B, batch, context), H100) == "compute"
     assert bound_by(decode_work(LLAMA_3_8B, batch - 1, context), H100) == "memory"
+
+
+@pytest.mark.parametrize("context", [1, 77, 300])
+def test_a_batch_exactly_at_the_ridge_is_bound_by_arithmetic(context):
+    for batch in (1, 2, 3, 7, 50, 99, 200):
+        work = decode_work(LLAMA_3_8B, batch, context)
+        for speed in (1.0, 0.1, 1 / 3):  # the last two are no exact halves: the ridge itself is rounded
+            machine = Machine(work.bytes * speed, work.flops * speed)
+            exact = Fraction(machine.flops_per_s) / Fraction(machine.bandwidth_bytes_per_s)
+            expected = "compute" if Fraction(work.flops) / Fraction(work.bytes) >= exact else "memory"
+            assert bound_by(work, machine) == expected
+            found = smallest_compute_bound_batch(LLAMA_3_8B, context, machine)
+            assert found == (batch if expected == "compute" else batch + 1)
+        assert bound_by(work, Machine(work.bytes, work.flops)) == "compute"
 
 
 def test_where_keys_and_values_alone_keep_memory_busy_no_batch_is_large_enough():

@@ -170,6 +170,15 @@ def test_the_memory_is_what_the_name_says_in_gib_less_what_is_kept_back(each):
     assert 15 / 16 * sold - 2**24 <= each.memory_bytes <= sold, "a sixteenth for ECC, at most"
 
 
+def test_all_of_a_card_s_memory_is_usable_and_of_a_mac_s_what_metal_lends():
+    for each in ACCELERATORS:
+        mac = each.name.startswith(("M1", "M2", "M3", "M4"))
+        assert each.vendor == ("Apple" if mac else "AMD" if each.name.startswith("MI") else "NVIDIA")
+        share = each.usable_bytes / each.memory_bytes
+        expected = 1 if not mac else 2 / 3 if each.memory_bytes <= 36 * 2**30 else 3 / 4
+        assert share == pytest.approx(expected, abs=1e-4), each.name
+
+
 def test_every_figure_has_a_document():
     for each in ACCELERATORS:
         assert len(each.source) > 20, each.name

@@ -76,6 +76,17 @@ def test_a_format_larger_than_what_a_file_stores_is_no_way_out() -> None:
     assert "q8_0" in smaller_formats(replace(small, stored_bytes=None))
 
 
+def test_neither_gpus_nor_formats_are_named_that_would_cut_a_block_of_weights() -> None:
+    """29,568 / 2 is no multiple of 128: servers refuse Qwen2.5 72B in groups of 128 on two GPUs."""
+    shape = BY_NAME["qwen2.5-72b"].shape
+    alone = Question(shape, Workload(4096, weights=FORMATS["int4"]), 24 * 2**30)
+    assert gpus_needed(alone) is None
+    assert gpus_needed(replace(alone, load=replace(alone.load, weights=FORMATS["int4-g64"]))) == 2
+    named = smaller_formats(Question(shape, Workload(4096, gpus=2), 24 * 2**30))
+    assert "int4-g64" in named
+    assert "int4" not in named
+
+
 def test_where_no_number_of_gpus_is_enough_none_is_named() -> None:
     assert gpus_needed(replace(LLAMA_3_70B, memory=2**30)) is None
 

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from minillm.errors import MissingError
+from minillm.errors import InputError, MissingError
 from minillm.loading.files import read_json_object
 from minillm.loading.hub import fetch_config_from_hub
 from minillm.machine.shape import ModelShape
@@ -37,7 +37,7 @@ def describe(model: str) -> Description:
     known = BY_NAME.get(model.lower())
     if known is not None:
         return Description(known.name, known.shape, f"built in, from {known.hub_id}")
-    path = Path(model).expanduser()
+    path = _path(model)
     if model and _exists(path):
         return _describe_path(model, path)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
@@ -53,6 +53,13 @@ def _near(model: str) -> str:
     return f" (near: {', '.join(near)})" if near else ""
 
 
+def _path(model: str) -> Path:
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # nobody's home directory: then no "~" is meant
+        return Path(model)
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
@@ -65,6 +72,8 @@ def _describe_path(model: str, path: Path) -> Description:
         if not (path / "config.json").is_file():
             raise MissingError(f"the directory {path} has no config.json, so it says nothing about a model's shape")
         return _from_config(model, path / "config.json", "from its config.json")
+    if not path.is_file():  # a pipe would be waited for, a device read for ever
+        raise InputError(f"{path} is neither a directory nor a regular file")
     if path.suffix == ".json":
         return _from_config(model, path, "a config.json")
     shape, stored_bytes = read_gguf(path)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -29,7 +30,19 @@ from minillm.machine.verdict import (
 PARTS = ("weights", "kv_cache", "activations", "overhead")
 LABELS = {"weights": "weights", "kv_cache": "KV cache", "activations": "activations", "overhead": "overhead"}
 LOOKS = {"weights": ("█", "blue"), "kv_cache": ("▓", "green"), "activations": ("▒", "yellow"), "overhead": ("░", "red")}
+PLAIN_SIGNS = dict(zip("█▓▒░·", "#=-:.", strict=True))
+"""For a terminal or a file whose encoding has no blocks."""
+
 VERDICT_STYLES = {FITS: "bold green", TIGHT: "bold yellow", DOES_NOT_FIT: "bold red"}
+OVERHEADS = {
+    "NVIDIA": "CUDA context and kernels, a round figure",
+    "AMD": "HIP context and kernels, taken to be what CUDA's are",
+    "Apple": "none counted: Metal's is in what the system keeps",
+    None: "none on a CPU",
+}
+NARROW = 60
+"""Columns below which the figures are printed first, and where they come from under them."""
+
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -48,13 +61,21 @@ def print_report(described: Description, questions: Mapping[str, Question], *, i
     console = Console(highlight=False)
     first = next(iter(questions.values()))
     _print_head(described, first, console)
-    console.print(_parts_table(first))
+    narrow = console.width < NARROW
+    console.print(_parts_table(first, with_derivations=not narrow))
+    if narrow:
+        for part, how in zip((*PARTS, "total"), _derivations(first), strict=True):
+            console.print(Text(f"- {LABELS.get(part, part)}: {how}"))
     console.print()
     if in_detail:
         for name, question in questions.items():
             _print_verdict(name, question, console)
     else:
-        console.print(_verdict_table(questions))
+        table = _verdict_table(questions)
+        if Measurement.get(console, console.options.update(width=1000), table).maximum <= console.width:
+            console.print(table)
+        else:
+            _print_verdict_lines(questions, console)
 
 
 def _print_head(described: Description, question: Question, console: Console) -> None:
@@ -79,25 +100,22 @@ def _number_types(question: Question) -> str:
     return f"weights {load.weights.name}, activations {load.dtype}, KV cache {load.kv_dtype}"
 
 
-def _parts_table(question: Question) -> Table:
+def _parts_table(question: Question, *, with_derivations: bool) -> Table:
     need = question.demand()
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    for part, how in zip(PARTS, _derivations(question), strict=True):
+    for part, how in zip((*PARTS, "total"), _derivations(question), strict=True):
         size = getattr(need, part)
-        table.add_row(LABELS[part], gb(size), gib(size), how)
-    rule = f"rule of thumb: 1.2 x (weights + KV) = {gb(need.rule_of_thumb)}"
-    table.add_row("total", gb(need.total), gib(need.total), rule)
+        table.add_row(LABELS.get(part, part), gb(size), gib(size), *([how] if with_derivations else []))
     return table
 
 
-def _derivations(question: Question) -> tuple[str, str, str, str]:
-    """Where each figure comes from, in the order of PARTS."""
+def _derivations(question: Question) -> tuple[str, str, str, str, str]:
+    """Where each figure comes from, in the order of PARTS; then what the total is set beside."""
     load = question.load
-    part = shard(question.shape, load.gpus)
+    part = shard(question.shape, load.gpus, load.weights)
     kept = kept_tokens(part, load.context, load.block_size)
     window = part.sliding_window
     limit = f" (window {window:,})" if window is not None and window < load.context else ""
@@ -112,7 +130,8 @@ def _derivations(question: Question) -> tuple[str, str, str, str]:
         weights,
         f"{load.batch:,} x {kept:,} tokens{limit} x {kv_bytes_per_token(part, load.kv_dtype):,} bytes",
         f"estimate for {load.tokens_at_peak:,} tokens in a pass",
-        "CUDA context and kernels, a round figure" if question.on_gpu else "none on a CPU",
+        OVERHEADS[question.vendor],
+        f"rule of thumb: 1.2 x (weights + KV) = {gb(question.demand().rule_of_thumb)}",
     )
 
 
@@ -124,8 +143,10 @@ def _print_verdict(name: str, question: Question, console: Console) -> None:
     rest = f"{gb(left)} left" if left >= 0 else f"{gb(-left)} too much"
     line = Text(f"{where}, {gb(question.memory)} = {gib(question.memory)}{' each' if load.gpus > 1 else ''}: ")
     console.print(line.append(verdict, VERDICT_STYLES[verdict]).append(f", {rest}"))
-    console.print(bar(need, question.memory, min(console.width, 100) - 2))
-    console.print(_legend())
+    if question.note:
+        console.print(Text(question.note))
+    console.print(_printable(bar(need, question.memory, min(console.width, 100) - 2), console))
+    console.print(_printable(_legend(), console))
     console.print()
     console.print(f"what fits, each alone, with {1 - COMFORTABLE_SHARE:.0%} of the memory to spare:")
     for way in ways_out(question, verdict):
@@ -144,6 +165,15 @@ def bar(need: Demand, memory: int, width: int) -> Text:
         cells.append(sign * (round(end * scale) - len(cells)), style)
     cells.append("·" * (inside - len(cells)), "dim")
     return Text.assemble("[", cells[:inside], "]", cells[inside:])
+
+
+def _printable(drawn: Text, console: Console) -> Text:
+    """The same with plain signs, one for one, where the output's encoding has none of the others."""
+    try:
+        drawn.plain.encode(console.encoding)
+    except UnicodeEncodeError:
+        drawn.plain = drawn.plain.translate(str.maketrans(PLAIN_SIGNS))
+    return drawn
 
 
 def _legend() -> Text:
@@ -167,7 +197,7 @@ def ways_out(question: Question, verdict: str) -> list[str]:
     if verdict != FITS:
         formats = smaller_formats(question)
         ways.append(f"quantization: {', '.join(formats) if formats else 'none is small enough by itself'}")
-        if question.on_gpu:
+        if question.several:
             ways.append(f"GPUs: {_gpus_way(question)}")
     return ways
 
@@ -200,9 +230,23 @@ def _verdict_table(questions: Mapping[str, Question]) -> Table:
             f"{largest_batch(question):,}",
             str(gpus_needed(question) or "-"),
         )
-    table.caption = "context, batch: the most that fits, the other as asked; GPUs: the fewest on which it fits"
+    table.caption = _TABLE_LEGEND
     table.caption_justify = "left"
     return table
+
+
+_TABLE_LEGEND = "context, batch: the most that fits, the other as asked; GPUs: the fewest on which it fits"
+
+
+def _print_verdict_lines(questions: Mapping[str, Question], console: Console) -> None:
+    """The same as the table, where the terminal is too narrow for it: no number is cut."""
+    for name, question in questions.items():
+        total = question.demand().total
+        verdict = judge(total, question.memory)
+        console.print(Text(f"{name}, {gb(question.memory)}: ").append(verdict, VERDICT_STYLES[verdict]))
+        context, batch, gpus = largest_context(question), largest_batch(question), gpus_needed(question) or "-"
+        console.print(f"  left {gb(question.memory - total)}, context {context:,}, batch {batch:,}, GPUs {gpus}")
+    console.print(_TABLE_LEGEND)
 
 
 def print_footprints(footprints: Iterable[Footprint]) -> None:

@@ -47,6 +47,10 @@ class WeightFormat:
         """Bits per quantized weight, in a long row: its share of the block's scale included."""
         return self.block_bits / self.block
 
+    def block_of(self, columns: int) -> int:
+        """How many weights lie in one block of a row of so many: a row can be cut between two blocks only."""
+        return FORMATS[self.otherwise].block if columns % self.block and self.otherwise else self.block
+
     def matrix_bytes(self, rows: int, columns: int) -> int:
         """Bytes of a quantized matrix [rows, columns]; blocks lie along the rows."""
         if columns % self.block and self.otherwise:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import platform
-import tempfile
+import secrets
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -20,6 +20,11 @@ from minillm.device import DTYPES
 from minillm.errors import InputError
 from minillm.machine.measure import peak_matmul_flops, read_bandwidth
 from minillm.machine.roofline import Machine
+
+MOST_BYTES_PER_S, MOST_FLOPS_PER_S = 1e15, 1e18
+"""No machine comes near: a B200 reaches 8 thousandths of the one and 10 of the other (`specs`). Of several measurements
+the highest is kept, so one that is nonsense must not be believed, or it would be kept for ever.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,9 @@ def known_limits(device: torch.device | str = "cpu", file: Path | None = None) -
     try:
         limits = Limits(**entry)
         for flops in (*limits.flops_per_s.values(), 1.0):
-            Machine(limits.bandwidth_bytes_per_s, flops)
+            machine = Machine(limits.bandwidth_bytes_per_s, flops)
+            if machine.bandwidth_bytes_per_s > MOST_BYTES_PER_S or machine.flops_per_s > MOST_FLOPS_PER_S:
+                return None
         date.fromisoformat(limits.measured_on)
     except (InputError, TypeError, ValueError, AttributeError):  # written by another version, or by hand
         return None
@@ -84,29 +91,44 @@ def known_limits(device: torch.device | str = "cpu", file: Path | None = None) -
 
 
 def limits_file() -> Path:
-    """Where measurements are kept: limits.json in $MINILLM_CACHE, else in minillm/ of the user's cache directory."""
-    named = os.environ.get("MINILLM_CACHE")
-    if named:
-        return Path(named).expanduser() / "limits.json"
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "minillm" / "limits.json"
+    """Where measurements are kept: limits.json in $MINILLM_CACHE, else in minillm/ of the user's cache directory.
+
+    Raises InputError where there is no such home directory as is meant.
+    """
+    named, cache = os.environ.get("MINILLM_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    try:
+        if named:
+            return Path(named).expanduser() / "limits.json"
+        return (Path(cache) if cache else Path.home() / ".cache") / "minillm" / "limits.json"
+    except RuntimeError:
+        what = (
+            f"MINILLM_CACHE is {named!r}, and there is no such home directory"
+            if named
+            else "there is no home directory"
+        )
+        raise InputError(f"{what}: set MINILLM_CACHE to where measurements are to be kept") from None
 
 
 def _entries(file: Path) -> dict[str, object]:
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        entries = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}
 
 
 def _remember(limits: Limits, file: Path) -> None:
-    """Add to the file, by way of a temporary one: a reader never meets half of it."""
+    """Add to the file, by way of a temporary one that is gone afterwards: a reader never meets half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     entries = {**_entries(file), limits.device: asdict(limits)}
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as temporary:
-        json.dump(entries, temporary, indent=1)
-    os.replace(temporary.name, file)
+    temporary = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("x", encoding="utf-8") as writer:
+            json.dump(entries, writer, indent=1)
+        os.replace(temporary, file)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _processor_name() -> str:

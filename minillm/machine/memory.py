@@ -85,8 +85,8 @@ def activation_bytes(shape: ModelShape, tokens: int, batch: int, dtype: str, voc
     logits (default: the shape's own).
 
     What is left out: scores of attention, which fused kernels never write down (unfused, they are heads x context
-    numbers per token, twice); the hidden states of the chunk before, where a prompt comes in chunks; and copies of
-    weights in float32 on a CPU that cannot multiply `dtype`.
+    numbers per token, twice); the hidden states of the chunk before, where a prompt comes in chunks; and what is copied
+    on a CPU alone: weights into float32 where it cannot multiply `dtype`, the logits of 2 to 8 rows in float32.
     """
     size = dtype_bytes(dtype)
     layer = tokens * size * max(_mlp_numbers(shape), _attention_numbers(shape))
@@ -114,17 +114,19 @@ def _attention_numbers(shape: ModelShape) -> int:
     return inside + 3 * shape.hidden_size + shape.head_dim
 
 
-def shard(shape: ModelShape, gpus: int) -> ModelShape:
+def shard(shape: ModelShape, gpus: int, format: WeightFormat = FORMATS["bfloat16"]) -> ModelShape:
     """What one of `gpus` GPUs holds under tensor parallelism, as a shape of its own: its heads, its slice of the MLPs
     and of the vocabulary. The hidden size is whole on every GPU. Fewer KV heads than GPUs: each is held by several.
 
-    Raises InputError where the heads or the MLP cannot be shared out evenly.
+    Raises InputError where the heads or the MLP cannot be shared out evenly, or not without cutting one of the blocks
+    of weights that share a scale in this `format`.
     """
-    if not _divides(shape, gpus):
-        possible = ", ".join(str(n) for n in possible_gpus(shape))
+    if not _divides(shape, gpus, format):
+        possible = ", ".join(str(n) for n in possible_gpus(shape, format))
+        whole = f", whole blocks of {format.block} weights in {format.name} each" if _divides(shape, gpus) else ""
         raise InputError(
             f"{gpus} GPUs cannot share {shape.num_attention_heads} attention heads, {shape.num_key_value_heads} KV "
-            f"heads and an MLP of {shape.intermediate_size} evenly: take {possible}"
+            f"heads and an MLP of {shape.intermediate_size} evenly{whole}: take {possible}"
         )
     return replace(
         shape,
@@ -135,15 +137,19 @@ def shard(shape: ModelShape, gpus: int) -> ModelShape:
     )
 
 
-def possible_gpus(shape: ModelShape) -> tuple[int, ...]:
-    """The numbers of GPUs, up to MOST_GPUS, over which tensor parallelism can spread the model."""
-    return tuple(n for n in range(1, min(shape.num_attention_heads, MOST_GPUS) + 1) if _divides(shape, n))
+def possible_gpus(shape: ModelShape, format: WeightFormat = FORMATS["bfloat16"]) -> tuple[int, ...]:
+    """The numbers of GPUs, up to MOST_GPUS, over which tensor parallelism can spread the model in this format."""
+    return tuple(n for n in range(1, min(shape.num_attention_heads, MOST_GPUS) + 1) if _divides(shape, n, format))
 
 
-def _divides(shape: ModelShape, gpus: int) -> bool:
-    kv_heads = shape.num_key_value_heads
+def _divides(shape: ModelShape, gpus: int, format: WeightFormat = FORMATS["bfloat16"]) -> bool:
+    """Whether every GPU gets as much as every other, and no block is cut: the rows of the down and of the output
+    projection are the ones that are shared out along their length, which is where blocks lie.
+    """
+    kv_heads, q_size = shape.num_key_value_heads, shape.num_attention_heads * shape.head_dim
     even = shape.num_attention_heads % gpus == 0 and shape.intermediate_size % gpus == 0
-    return even and (kv_heads % gpus == 0 or gpus % kv_heads == 0)
+    whole = all(size // gpus % format.block_of(size) == 0 for size in (shape.intermediate_size, q_size))
+    return even and (kv_heads % gpus == 0 or gpus % kv_heads == 0) and (whole or gpus == 1)
 
 
 @dataclass(frozen=True)
@@ -205,7 +211,7 @@ def demand(
 
     `stored_bytes` replaces the count of the weights: those of a file that mixes formats, shared out evenly.
     """
-    part = shard(shape, load.gpus)
+    part = shard(shape, load.gpus, load.weights)
     stored = weight_bytes(part, load.weights) if stored_bytes is None else -(-stored_bytes // load.gpus)
     return Demand(
         weights=stored,

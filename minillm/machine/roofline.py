@@ -9,6 +9,7 @@ All arithmetic, no torch. Source: Williams, Waterman and Patterson, "Roofline", 
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from minillm.errors import InputError
 from minillm.machine.shape import ModelShape, num_active_params
@@ -61,8 +62,10 @@ def shortest_seconds(work: Work, machine: Machine) -> float:
 
 
 def bound_by(work: Work, machine: Machine) -> str:
-    """The resource that runs out first: "memory" or "compute"."""
-    return "memory" if work.intensity < machine.ridge_point else "compute"
+    """The resource that runs out first: "memory" or "compute"; "compute" at the ridge point itself."""
+    computing = Fraction(work.flops) * Fraction(machine.bandwidth_bytes_per_s)  # exact: a quotient of floats is rounded
+    reading = Fraction(work.bytes) * Fraction(machine.flops_per_s)
+    return "memory" if computing < reading else "compute"
 
 
 def forward_flops(shape: ModelShape, batch: int, new_tokens: int, context: int = 0) -> int:
@@ -128,11 +131,12 @@ def smallest_compute_bound_batch(
     one, two = (decode_work(shape, batch, context, bytes_per_weight, bytes_per_kv) for batch in (1, 2))
     kv_bytes = two.bytes - one.bytes
     weights = one.bytes - kv_bytes
-    # compute-bound: batch x flops >= ridge x (weights + batch x kv)
-    gain = one.flops - machine.ridge_point * kv_bytes
+    # compute-bound: batch x flops >= ridge x (weights + batch x kv); in fractions, for a batch exactly at the ridge
+    ridge = Fraction(machine.flops_per_s) / Fraction(machine.bandwidth_bytes_per_s)
+    gain = Fraction(one.flops) - ridge * Fraction(kv_bytes)
     if gain <= 0:
         return None
-    return max(1, -int(-machine.ridge_point * weights // gain))
+    return max(1, math.ceil(ridge * Fraction(weights) / gain))
 
 
 def mbu(bytes_per_pass: float, seconds_per_pass: float, bandwidth_bytes_per_s: float) -> float:

@@ -5,6 +5,7 @@ takes, so they are not looked at, and architectures are read that this engine do
 """
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from minillm.machine.shape import ModelShape
 
 MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8}  # where config.json does not state them; elsewhere: as many as heads
+MISTRAL_WINDOW = (
+    4096  # where its config.json does not speak of one; null is none. Default of transformers' MistralConfig
+)
 GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also Mistral and Mixtral
 
 # GGUF tensor types: values per block, bytes per block. Source: `GGML_QUANT_SIZES` of the `gguf` library.
@@ -84,6 +88,8 @@ def _window(fields: Fields, kind: str) -> int | None:
     """The window that holds in every layer. Qwen may use one in its upper layers only: then none, which is the most
     that its cache can take.
     """
+    if kind == "mistral" and "sliding_window" not in fields.values:
+        return MISTRAL_WINDOW
     window = fields.integer("sliding_window", None)
     if not kind.startswith("qwen"):
         return window if kind != "llama" else None
@@ -92,16 +98,48 @@ def _window(fields: Fields, kind: str) -> int | None:
 
 
 def read_gguf(path: Path) -> tuple[ModelShape, int]:
-    """The shape of a GGUF file, and the bytes of its tensors as they are stored.
+    """The shape of a GGUF file, and the bytes of its tensors as they are stored; of a split one, of all its parts.
 
-    Raises InputError for a file that is damaged, or of an architecture that is not known.
+    Raises InputError for a file that is damaged or of an architecture that is not known, and where a part is missing.
+    """
+    parts = _parts(path)
+    stored = sum(_tensor_bytes(part, header) for part, header in parts.items())
+    first = next(iter(parts.values()))
+    tensors = {name: tensor for header in parts.values() for name, tensor in header.tensors.items()}
+    promised = first.metadata.get("split.tensors.count")
+    if len(parts) > 1 and promised is not None and promised != len(tensors):
+        raise InputError(
+            f"{path}: its {len(parts)} parts hold {len(tensors)} tensors, not {promised}: fetch them again"
+        )
+    return _gguf_shape(Header(first.metadata, tensors), path), stored
+
+
+def _parts(path: Path) -> dict[Path, Header]:
+    """A file and its header; of a model that llama.cpp's `gguf-split` spread over several files, all of them in their
+    order, whichever is named. The first one has the model's keys; each says how many there are.
     """
     header = read_header(path)
-    shape = _gguf_shape(header, path)
+    count = header.metadata.get("split.count")
+    if count is None or count == 1:
+        return {path: header}
+    named = re.fullmatch(r"(.+-)(\d{5})(-of-(\d{5})\.gguf)", path.name, re.ASCII)
+    if named is None or int(named[4]) != count:
+        raise InputError(
+            f"{path} is one of {shown(count)} parts of a model, and the others are not found by its name: "
+            "name the parts as they were, NAME-00001-of-00002.gguf"
+        )
+    paths = [path.with_name(f"{named[1]}{number:05}{named[3]}") for number in range(1, int(named[4]) + 1)]
+    missing = [part.name for part in paths if not part.is_file()]
+    if missing:
+        raise InputError(f"{path} is one of {count} parts of a model, and {missing[0]} is not beside it: fetch it too")
+    return {part: header if part == path else read_header(part) for part in paths}
+
+
+def _tensor_bytes(path: Path, header: Header) -> int:
     stored = sum(_stored_bytes(path, name, *tensor) for name, tensor in header.tensors.items())
     if stored > path.stat().st_size:
         raise InputError(f"{path} is truncated: its tensors take {stored:,} bytes, more than it has; fetch it again")
-    return shape, stored
+    return stored
 
 
 def _gguf_shape(header: Header, path: Path) -> ModelShape:

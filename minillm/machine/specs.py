@@ -59,12 +59,15 @@ class Accelerator:
 
     `dense_flops` has the types that there are units and a confirmed figure for, in operations per second, sums kept in
     float32. `link` is None where cards talk over PCIe alone; `pcie` is None where the CPU is reached another way.
-    `source` names document and address.
+    `source` names document and address. `usable_bytes` are what programs can have: all of the memory, but on a Mac what
+    Metal lends of it. `vendor` is "NVIDIA", "AMD" or "Apple".
     """
 
     name: str
+    vendor: str
     aliases: tuple[str, ...]
     memory_bytes: int
+    usable_bytes: int
     bandwidth_bytes_per_s: float
     dense_flops: Mapping[str, float]
     link: Link | None
@@ -127,8 +130,10 @@ def _accelerator(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Accele
     link = entry.get("link")
     return Accelerator(
         name=entry["name"],
+        vendor=entry["vendor"],
         aliases=tuple(entry["aliases"]),
         memory_bytes=entry["memory_mib"] * 2**20,
+        usable_bytes=entry.get("usable_mib", entry["memory_mib"]) * 2**20,
         bandwidth_bytes_per_s=entry["bandwidth_gb_per_s"] * 1e9,
         dense_flops=MappingProxyType({dtype: t * 1e12 for dtype, t in entry.get("dense_tflops", {}).items()}),
         link=Link(link["name"], link["gb_per_s"] * 1e9) if link else None,

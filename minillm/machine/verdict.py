@@ -28,8 +28,9 @@ def judge(total: int, memory: int) -> str:
 class Question:
     """A model, what it is to run, and the memory of one GPU (or of the machine) in bytes.
 
-    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`. Raises InputError where
-    the model cannot be shared out over so many GPUs.
+    `overhead` is what is taken before the first tensor; `stored_bytes` see `memory.demand`. `vendor` is that of the GPU
+    (as in `specs`), None for a CPU; `note` says what else a reader must know of the memory. Raises InputError where the
+    model cannot be shared out over so many GPUs.
     """
 
     shape: ModelShape
@@ -37,14 +38,18 @@ class Question:
     memory: int
     overhead: int = CUDA_CONTEXT_BYTES
     stored_bytes: int | None = None
+    vendor: str | None = "NVIDIA"
+    note: str = ""
 
     def __post_init__(self) -> None:
-        shard(self.shape, self.load.gpus)  # raises InputError where so many GPUs cannot share the model
+        shard(
+            self.shape, self.load.gpus, self.load.weights
+        )  # raises InputError where so many GPUs cannot share the model
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether it is a GPU that was asked about: a CPU takes nothing beforehand."""
-        return self.overhead > 0
+    def several(self) -> bool:
+        """Whether there can be several of it in one machine, to share a model: of GPUs, not of CPUs and Macs."""
+        return self.vendor in ("NVIDIA", "AMD")
 
     def demand(self, load: Workload | None = None) -> Demand:
         """What this workload (default: the one asked about) needs."""
@@ -83,14 +88,16 @@ def smaller_formats(question: Question) -> tuple[str, ...]:
     enough = [
         name
         for name, size in sizes.items()
-        if size < present and counted.fits(replace(question.load, weights=FORMATS[name]))
+        if size < present
+        and question.load.gpus in possible_gpus(question.shape, FORMATS[name])
+        and counted.fits(replace(question.load, weights=FORMATS[name]))
     ]
     return tuple(sorted(enough, key=lambda name: -sizes[name]))
 
 
 def gpus_needed(question: Question) -> int | None:
     """The fewest GPUs over which tensor parallelism makes it fit; None where none of `possible_gpus` does, or where
-    it is a CPU that was asked about.
+    it is a CPU or a Mac that was asked about.
     """
-    numbers = possible_gpus(question.shape) if question.on_gpu else ()
+    numbers = possible_gpus(question.shape, question.load.weights) if question.several else ()
     return next((n for n in numbers if question.fits(replace(question.load, gpus=n))), None)
