@@ -120,7 +120,10 @@ def bounds_of(
     """
     prefill = Work(float(forward_flops(shape, 1, prompt)), forward_bytes(shape, 1, prompt, 0, itemsize, itemsize))
     steps = [(f"decode, batch {b}", b, decode_work(shape, b, context, itemsize, itemsize)) for b in batches]
-    return [_bound(name, tokens, work, machine) for name, tokens, work in [("prefill", prompt, prefill), *steps]]
+    return [
+        _bound(name, tokens, work, machine)
+        for name, tokens, work in [(f"prefill, {prompt:,} tokens", prompt, prefill), *steps]
+    ]
 
 
 def _bound(name: str, tokens: int, work: Work, machine: Machine | float) -> Bound:
@@ -162,7 +165,7 @@ def _this_machine(args: argparse.Namespace) -> tuple[Place, str]:
 
 
 def _print_place(place: Place) -> None:
-    print(f"{place.name}\n{textwrap.fill(place.origin, 100)}\n")
+    print(f"{place.name}\n{textwrap.fill(place.origin, 100, break_on_hyphens=False)}\n")
     print(f"memory     {place.bandwidth_bytes_per_s / 1e9:12,.1f} GB/s")
     for dtype, flops in place.flops_per_s.items():
         ridge = flops / place.bandwidth_bytes_per_s
@@ -182,14 +185,14 @@ def _print_check() -> None:
 def _print_bounds(model: str, dtype: str, bounds: Sequence[Bound]) -> None:
     print(f"\n{model} in {dtype}: what a pass needs at least, and what that allows at most\n")
     if any(b.bound_by is None for b in bounds):
-        print(f"{'pass':<18}{'GB read':>10}{'time':>12}{'tokens/s':>12}")
+        print(f"{'pass':<20}{'GB read':>10}{'time':>12}{'tokens/s':>12}")
         for b in bounds:
-            print(f"{b.name:<18}{b.bytes / 1e9:>10,.3f}{b.seconds * 1e3:>9,.2f} ms{b.tokens_per_s:>12,.1f}")
+            print(f"{b.name:<20}{b.bytes / 1e9:>10,.3f}{b.seconds * 1e3:>9,.2f} ms{b.tokens_per_s:>12,.1f}")
         return
-    print(f"{'pass':<18}{'GFLOP':>11}{'GB read':>10}{'FLOP/byte':>11}  {'bound by':<9}{'time':>12}{'tokens/s':>12}")
+    print(f"{'pass':<20}{'GFLOP':>11}{'GB read':>10}{'FLOP/byte':>11}  {'bound by':<9}{'time':>12}{'tokens/s':>12}")
     for b in bounds:
         print(
-            f"{b.name:<18}{b.flops / 1e9:>11,.4g}{b.bytes / 1e9:>10,.3f}{b.flops_per_byte:>11,.1f}  {b.bound_by:<9}"
+            f"{b.name:<20}{b.flops / 1e9:>11,.4g}{b.bytes / 1e9:>10,.3f}{b.flops_per_byte:>11,.1f}  {b.bound_by:<9}"
             f"{b.seconds * 1e3:>9,.2f} ms{b.tokens_per_s:>12,.1f}"
         )
 
