@@ -243,7 +243,7 @@ def test_heads_whose_rows_would_be_cut_within_a_block_are_refused() -> None:
     """An MLP of 64 blocks would go over 8 GPUs; the 8 heads of 32, 256 numbers, are two blocks of 128."""
     shape = replace(LLAMA_3_8B, intermediate_size=64 * 128, num_attention_heads=8, num_key_value_heads=8, head_dim=32)
     assert possible_gpus(shape, FORMATS["int4"]) == (1, 2)
-    with pytest.raises(InputError, match=r"4 GPUs .* whole blocks of 128 weights in int4 each: take 1, 2"):
+    with pytest.raises(InputError, match=r"4 GPUs .* in whole blocks of 128 weights in int4: take 1, 2"):
         demand(shape, Workload(16, weights=FORMATS["int4"], gpus=4))
 
 

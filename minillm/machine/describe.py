@@ -45,7 +45,10 @@ def describe(model: str) -> Description:
     raise MissingError(f"there is no model {model[:200]!r}{_near(model)}: {_WAYS}")
 
 
-_WAYS = "give a well-known name (--models lists them), a directory with config.json, a .gguf file, or a hub id org/name"
+_WAYS = (
+    "give a well-known name (`minillm fit --models` lists them), a directory with config.json, a .gguf file, or a hub"
+    " id org/name"
+)
 
 
 def _near(model: str) -> str:

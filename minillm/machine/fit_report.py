@@ -12,7 +12,7 @@ from rich.text import Text
 from minillm.errors import InputError
 from minillm.machine.describe import Description
 from minillm.machine.footprint import Footprint
-from minillm.machine.memory import MOST_GPUS, Demand, kept_tokens, kv_bytes_per_token, shard
+from minillm.machine.memory import MOST_GPUS, Demand, kept_tokens, kv_bytes_per_token, shard_of_format
 from minillm.machine.shape import num_active_params, num_params
 from minillm.machine.verdict import (
     COMFORTABLE_SHARE,
@@ -115,7 +115,7 @@ def _parts_table(question: Question, *, with_derivations: bool) -> Table:
 def _derivations(question: Question) -> tuple[str, str, str, str, str]:
     """Where each figure comes from, in the order of PARTS; then what the total is set beside."""
     load = question.load
-    part = shard(question.shape, load.gpus, load.weights)
+    part = shard_of_format(question.shape, load.gpus, load.weights)
     kept = kept_tokens(part, load.context, load.block_size)
     window = part.sliding_window
     limit = f" (window {window:,})" if window is not None and window < load.context else ""

@@ -114,20 +114,14 @@ def _attention_numbers(shape: ModelShape) -> int:
     return inside + 3 * shape.hidden_size + shape.head_dim
 
 
-def shard(shape: ModelShape, gpus: int, format: WeightFormat = FORMATS["bfloat16"]) -> ModelShape:
+def shard(shape: ModelShape, gpus: int) -> ModelShape:
     """What one of `gpus` GPUs holds under tensor parallelism, as a shape of its own: its heads, its slice of the MLPs
     and of the vocabulary. The hidden size is whole on every GPU. Fewer KV heads than GPUs: each is held by several.
 
-    Raises InputError where the heads or the MLP cannot be shared out evenly, or not without cutting one of the blocks
-    of weights that share a scale in this `format`.
+    Raises InputError where the heads or the MLP cannot be shared out evenly.
     """
-    if not _divides(shape, gpus, format):
-        possible = ", ".join(str(n) for n in possible_gpus(shape, format))
-        whole = f", whole blocks of {format.block} weights in {format.name} each" if _divides(shape, gpus) else ""
-        raise InputError(
-            f"{gpus} GPUs cannot share {shape.num_attention_heads} attention heads, {shape.num_key_value_heads} KV "
-            f"heads and an MLP of {shape.intermediate_size} evenly{whole}: take {possible}"
-        )
+    if not _divides(shape, gpus):
+        raise _cannot_share(shape, gpus, "evenly", FORMATS["bfloat16"])
     return replace(
         shape,
         vocab_size=-(-shape.vocab_size // gpus),
@@ -137,19 +131,41 @@ def shard(shape: ModelShape, gpus: int, format: WeightFormat = FORMATS["bfloat16
     )
 
 
+def shard_of_format(shape: ModelShape, gpus: int, format: WeightFormat) -> ModelShape:
+    """The same, for weights in `format`. Raises InputError also where a block of weights that share a scale is cut."""
+    part = shard(shape, gpus)
+    if gpus not in possible_gpus(shape, format):
+        raise _cannot_share(shape, gpus, f"in whole blocks of {format.block} weights in {format.name}", format)
+    return part
+
+
 def possible_gpus(shape: ModelShape, format: WeightFormat = FORMATS["bfloat16"]) -> tuple[int, ...]:
     """The numbers of GPUs, up to MOST_GPUS, over which tensor parallelism can spread the model in this format."""
-    return tuple(n for n in range(1, min(shape.num_attention_heads, MOST_GPUS) + 1) if _divides(shape, n, format))
+    numbers = range(1, min(shape.num_attention_heads, MOST_GPUS) + 1)
+    return tuple(n for n in numbers if _divides(shape, n) and (n == 1 or not _cuts_blocks(shape, n, format)))
 
 
-def _divides(shape: ModelShape, gpus: int, format: WeightFormat = FORMATS["bfloat16"]) -> bool:
-    """Whether every GPU gets as much as every other, and no block is cut: the rows of the down and of the output
-    projection are the ones that are shared out along their length, which is where blocks lie.
-    """
-    kv_heads, q_size = shape.num_key_value_heads, shape.num_attention_heads * shape.head_dim
+def _divides(shape: ModelShape, gpus: int) -> bool:
+    """Whether every GPU gets as many heads and as wide a slice of the MLP as every other."""
+    kv_heads = shape.num_key_value_heads
     even = shape.num_attention_heads % gpus == 0 and shape.intermediate_size % gpus == 0
-    whole = all(size // gpus % format.block_of(size) == 0 for size in (shape.intermediate_size, q_size))
-    return even and (kv_heads % gpus == 0 or gpus % kv_heads == 0) and (whole or gpus == 1)
+    return even and (kv_heads % gpus == 0 or gpus % kv_heads == 0)
+
+
+def _cuts_blocks(shape: ModelShape, gpus: int, format: WeightFormat) -> bool:
+    """Whether sharing out cuts blocks: the rows of the down and of the output projection are those that are shared out
+    along their length, which is where blocks lie.
+    """
+    sizes = (shape.intermediate_size, shape.num_attention_heads * shape.head_dim)
+    return any(size // gpus % format.block_of(size) for size in sizes)
+
+
+def _cannot_share(shape: ModelShape, gpus: int, how: str, format: WeightFormat) -> InputError:
+    possible = ", ".join(str(n) for n in possible_gpus(shape, format))
+    return InputError(
+        f"{gpus} GPUs cannot share {shape.num_attention_heads} attention heads, {shape.num_key_value_heads} KV "
+        f"heads and an MLP of {shape.intermediate_size} {how}: take {possible}"
+    )
 
 
 @dataclass(frozen=True)
@@ -211,7 +227,7 @@ def demand(
 
     `stored_bytes` replaces the count of the weights: those of a file that mixes formats, shared out evenly.
     """
-    part = shard(shape, load.gpus, load.weights)
+    part = shard_of_format(shape, load.gpus, load.weights)
     stored = weight_bytes(part, load.weights) if stored_bytes is None else -(-stored_bytes // load.gpus)
     return Demand(
         weights=stored,

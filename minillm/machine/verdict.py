@@ -4,7 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from minillm.machine.formats import FORMATS, QUANTIZATIONS
-from minillm.machine.memory import CUDA_CONTEXT_BYTES, Demand, Workload, demand, possible_gpus, shard, weight_bytes
+from minillm.machine.memory import (
+    CUDA_CONTEXT_BYTES,
+    Demand,
+    Workload,
+    demand,
+    possible_gpus,
+    shard_of_format,
+    weight_bytes,
+)
 from minillm.machine.shape import ModelShape
 
 COMFORTABLE_SHARE = 0.9
@@ -42,7 +50,7 @@ class Question:
     note: str = ""
 
     def __post_init__(self) -> None:
-        shard(
+        shard_of_format(
             self.shape, self.load.gpus, self.load.weights
         )  # raises InputError where so many GPUs cannot share the model
 

@@ -159,7 +159,8 @@ plt.show()
 #
 # Predict before you go on: how many sequences must share a decode step until arithmetic is its limit? Exercise 9.5 asks
 # for the function; here it is called for this machine, at a context of 128. Then the batches around it are run. Below
-# the turn, tokens per second grow with the batch, because more of them share a read; above it they stop growing.
+# the turn, tokens per second can grow with the batch, because more of them share a read; above it arithmetic allows no
+# more. An engine far below both limits turns later than the line that it stays under, and less sharply.
 
 # %% tags=["measured"]
 context = 128

@@ -442,8 +442,16 @@ def predict(shape: ModelShape, context: int, batch: int) -> Demand:
     model in a single pass, all together, with nothing cut into chunks. The cache has room for just these tokens and
     knows no blocks. There is no GPU, so nothing is taken before the first tensor.
 
-    `Workload(context, batch, ...)` describes a run and `demand(shape, load, ...)` adds up what it takes. Read what both
-    assume if you do not tell them, and tell them what is so here.
+    `Workload` describes a run, and `demand(shape, load, overhead=...)` adds up what it takes. What they assume if you
+    do not tell them is not what is so here:
+
+        context, batch             tokens of each sequence, and how many of them there are (1)
+        weights                    how weights are stored: FORMATS["bfloat16"]
+        dtype, kv_dtype            of activations, and of keys and values: "bfloat16"
+        block_size                 tokens in a block of the cache: 16
+        tokens_per_pass            prompt tokens that one pass takes at most, of all sequences together: 2048
+        gpus                       1
+        overhead (of `demand`)     bytes taken before the first tensor: 512 MiB
 
     About 10 lines.
     """

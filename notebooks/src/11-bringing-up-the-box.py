@@ -377,8 +377,9 @@ print(f"{probability:.3f} for {tokenizer.decode([int(logits.argmax())])!r}")
 # ## How many threads?
 #
 # On a CPU, one per processor that is really yours. Fewer leave some of the memory's speed unused; more wait for each
-# other, and so do threads on a processor that another program holds. Under a CPU quota more is a disaster (the chapter
-# has figures). With a GPU the model is not on the processor, and this shows nothing.
+# other, and so do threads on a processor that another program holds (on a busy machine, a single thread can be as fast
+# as two). Under a CPU quota more is a disaster (the chapter has figures). With a GPU the model is not on the processor,
+# and this shows nothing.
 
 # %% tags=["measured"]
 threads = torch.get_num_threads()

@@ -162,6 +162,14 @@ FLOPS = Grader(
             "You count the key/value heads in attention. They are shared, but every query head compares for itself.",
         ),
         Mutant(
+            lambda s, b, n, c=0: (
+                _flops(per_pair=0)(s, b, n, c)
+                + 4 * b * s.hidden_size * s.num_hidden_layers * (n * c + n * (n + 1) // 2)
+            ),
+            "You take hidden_size for the width of all heads together. It is num_attention_heads * head_dim, which need"
+            " not be the same.",
+        ),
+        Mutant(
             _flops(layers=lambda s: 1),
             "You count attention for one layer only.",
         ),

@@ -1,5 +1,6 @@
 """10.2 and 10.3: bytes of quantized weights and of a cache."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -68,6 +69,11 @@ MATRIX_BYTES = Grader(
             _matrix_bytes(block_bits=lambda w: w.block_bits // w.block * w.block),
             "You count the weights and not their scales: a block takes block_bits, which is more than `block` times"
             " the bits of a weight.",
+        ),
+        Mutant(
+            _matrix_bytes(blocks=lambda columns, block: columns / block, whole=math.ceil),  # type: ignore[arg-type]
+            "You count a part of a block for the weights that are left over at the end of a row. A block that is begun"
+            " is stored whole, its scale and all.",
         ),
         Mutant(
             _matrix_bytes(blocks=lambda columns, block: columns // block),

@@ -217,7 +217,8 @@ HAS_CODE = Grader(
         ),
         Mutant(
             _has_code(exact=None),
-            "You read sm_120a as sm_120. The a promises features of that one chip, so such code runs nowhere else.",
+            "You read names as if an a at their end (sm_120a, compute_90a) meant nothing. It stands for features of"
+            " that one chip, and such code, PTX too, runs nowhere else.",
         ),
         Mutant(
             _has_code(exact=lambda kind, code, gpu: False),
@@ -324,6 +325,13 @@ USABLE = Grader(
         Mutant(
             _usable(count=lambda f: f.cpus_allowed),
             "On a system without affinities cpus_allowed is None, and yet the machine's number is known: facts.cpus.",
+        ),
+        Mutant(
+            lambda f: (
+                max(1, math.floor(f.cpu_quota)) if f.cpu_quota is not None and _usable()(f) is None else _usable()(f)
+            ),
+            "You take the quota for a count of processors. It says how much time there is, not on how many: where no"
+            " count is known, nothing is. Return None.",
         ),
         Mutant(
             _usable(unknown=1),

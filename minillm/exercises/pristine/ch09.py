@@ -10,8 +10,9 @@ Keep the lines that begin with `# ---`: each exercise is graded on its own, from
 an accident in one leaves the others alone. You may add imports up here and helpers anywhere, and an exercise may
 call your solutions of the others.
 
-All arithmetic: no tensors here. A `Machine` has two speeds, `bandwidth_bytes_per_s` and `flops_per_s`; a `ModelShape`
-the sizes of a model, under the names of config.json (see minillm/machine/shape.py).
+All arithmetic: no tensors here. A `Machine` has two speeds, `bandwidth_bytes_per_s` and `flops_per_s`: Machine(30e9,
+150e9) reads 30 GB/s and does 150 GFLOP/s. A `ModelShape` has the sizes of a model, under the names of config.json (see
+minillm/machine/shape.py); those of well-known models are in `minillm.machine.well_known`: BY_NAME["llama-3-8b"].shape.
 """
 
 from minillm.exercises import todo

@@ -12,7 +12,8 @@ call your solutions of the others.
 
 All arithmetic: no tensors here, and every size is a whole number of bytes. A `ModelShape` has the sizes of a model
 under the names of config.json (see minillm/machine/shape.py); a `Workload` says what is to be run, and a `Demand` is
-the answer: weights, kv_cache, activations, overhead (see minillm/machine/memory.py).
+the answer: weights, kv_cache, activations, overhead. Shapes of well-known models are in `minillm.machine.well_known`:
+BY_NAME["llama-3-8b"].shape.
 """
 
 from dataclasses import replace  # noqa: F401 - here for you
@@ -132,8 +133,16 @@ def predict(shape: ModelShape, context: int, batch: int) -> Demand:
     model in a single pass, all together, with nothing cut into chunks. The cache has room for just these tokens and
     knows no blocks. There is no GPU, so nothing is taken before the first tensor.
 
-    `Workload(context, batch, ...)` describes a run and `demand(shape, load, ...)` adds up what it takes. Read what both
-    assume if you do not tell them, and tell them what is so here.
+    `Workload` describes a run, and `demand(shape, load, overhead=...)` adds up what it takes. What they assume if you
+    do not tell them is not what is so here:
+
+        context, batch             tokens of each sequence, and how many of them there are (1)
+        weights                    how weights are stored: FORMATS["bfloat16"]
+        dtype, kv_dtype            of activations, and of keys and values: "bfloat16"
+        block_size                 tokens in a block of the cache: 16
+        tokens_per_pass            prompt tokens that one pass takes at most, of all sequences together: 2048
+        gpus                       1
+        overhead (of `demand`)     bytes taken before the first tensor: 512 MiB
 
     About 10 lines.
     """
