@@ -165,7 +165,7 @@ def _own_memory() -> tuple[str, int]:
     from minillm.machine.doctor import probe
     from minillm.machine.doctor.system import System
 
-    _, limit, _ = probe._cgroup_limits(System())
+    _, limit, _ = probe.cgroup_limits(System())
     if limit is None or limit >= machine:
         return "this machine's memory", machine
     return "this container's memory", limit

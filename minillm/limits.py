@@ -150,8 +150,9 @@ def _this_machine(args: argparse.Namespace) -> tuple[Place, str]:
     """What is known of this machine, measured if need be, and the dtype that is asked for or suits it."""
     from minillm.device import DTYPES, dtype_name, pick_device, pick_dtype
     from minillm.generate import say
-    from minillm.machine.limits import known_limits, measure_limits
+    from minillm.machine.limits import known_limits, limits_file, measure_limits
 
+    limits_file()  # before anything is measured: where the figures could not be kept, that is said
     device = pick_device(args.device)
     if args.check and device.type != "cpu":
         raise InputError("--check reads this machine's own memory in numpy: it goes with --device cpu")

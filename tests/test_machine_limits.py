@@ -125,10 +125,13 @@ def test_others_may_read_the_file_if_they_may_read_what_a_user_writes(tmp_path, 
     assert stat.S_IMODE((tmp_path / "limits.json").stat().st_mode) == 0o644
 
 
-def test_a_cache_directory_in_nobody_s_home_is_refused_in_one_sentence(monkeypatch):
+def test_a_cache_directory_in_nobody_s_home_keeps_nothing_and_ends_no_request(monkeypatch, measured):
     monkeypatch.setenv("MINILLM_CACHE", "~nosuchuser/x")
+    assert known_limits("cpu") is None
+    measured(30e9, 150e9)
+    assert measure_limits("cpu", []).bandwidth_bytes_per_s == 30e9
     with pytest.raises(InputError, match=r"MINILLM_CACHE is '~nosuchuser/x', and there is no such home directory"):
-        known_limits("cpu")
+        limits.limits_file()
 
 
 def test_a_dtype_that_was_not_measured_is_named():

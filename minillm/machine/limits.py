@@ -68,14 +68,16 @@ def measure_limits(
         bandwidth = max(bandwidth, known.bandwidth_bytes_per_s)
         flops = {**known.flops_per_s, **{name: max(flops[name], known.flops_per_s.get(name, 0.0)) for name in flops}}
     limits = Limits(device_title(device), bandwidth, flops, date.today().isoformat())
-    with contextlib.suppress(OSError):
-        _remember(limits, file or limits_file())
+    place = file or _file_if_any()
+    if place is not None:
+        with contextlib.suppress(OSError):
+            _remember(limits, place)
     return limits
 
 
 def known_limits(device: torch.device | str = "cpu", file: Path | None = None) -> Limits | None:
     """What was measured before on this very machine; None where nothing was, or it cannot be read."""
-    entry = _entries(file or limits_file()).get(device_title(device))
+    entry = _entries(file or _file_if_any()).get(device_title(device))
     if not isinstance(entry, dict):
         return None
     try:
@@ -109,9 +111,16 @@ def limits_file() -> Path:
         raise InputError(f"{what}: set MINILLM_CACHE to where measurements are to be kept") from None
 
 
-def _entries(file: Path) -> dict[str, object]:
+def _file_if_any() -> Path | None:
+    """Where measurements are kept, or None: that there is no place for them ends no request."""
+    with contextlib.suppress(InputError):
+        return limits_file()
+    return None
+
+
+def _entries(file: Path | None) -> dict[str, object]:
     try:
-        entries = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        entries = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
     except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}

@@ -164,7 +164,7 @@ def _cpu_path(system: System, facts: Facts) -> Facts:
     shm = system.disk("/dev/shm")
     open_files, locked_memory = system.limits()
     cpus, allowed = system.cpus()
-    quota, memory_limit, memory_used = _cgroup_limits(system)
+    quota, memory_limit, memory_used = cgroup_limits(system)
     meminfo = system.read("/proc/meminfo")
     mac = facts.os == "Darwin"
     return replace(
@@ -198,7 +198,7 @@ def _mac_memory(system: System) -> int | None:
     return parse_host.byte_limit(system.run("sysctl", "-n", "hw.memsize").text)
 
 
-def _cgroup_limits(system: System) -> tuple[float | None, int | None, int | None]:
+def cgroup_limits(system: System) -> tuple[float | None, int | None, int | None]:
     """(CPUs, bytes of memory, bytes used): the narrowest limit of this process's control group and those above it."""
     quotas: list[float] = []
     memories: list[tuple[int, int | None]] = []
