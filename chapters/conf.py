@@ -65,4 +65,6 @@ html_theme_options = {
     "use_source_button": False,
     "footer_content_items": ["copyright.html"],
 }
-copybutton_exclude = ".linenos, .gp, .go"  # a console example is copied without its prompts and outputs
+copybutton_prompt_text = "$ "  # of a console example, the lines after a prompt are copied, without it, and no others
+copybutton_copy_empty_lines = False
+copybutton_line_continuation_character = "\\"

@@ -72,7 +72,7 @@ def roofline_of_an_h100() -> str:
     prompts = {f"{tokens:,} tokens": prefill(tokens) for tokens in (16, 128, 4096)}
     with plot_of(height=360) as figure:
         axes = figure.subplots()
-        ends = [0.5, machine.ridge_point, 20_000]
+        ends = [0.5, machine.ridge_point, 20_000.0]
         axes.loglog(ends, [attainable_flops(i, machine) / 1e12 for i in ends], color=ACCENTS[1])
         axes.axvline(machine.ridge_point, color=MUTED, linewidth=1, linestyle=":")
         axes.annotate(
