@@ -50,6 +50,7 @@ numfig_format = {"figure": "Figure %s", "code-block": "Listing %s", "table": "Ta
 html_theme = "sphinx_book_theme"
 html_title = "minillm: a textbook you can run"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
 html_css_files = ["book.css"]
 html_additional_pages = {"index": "to-the-book.html"}  # the site's root leads to chapters/index.html
 html_copy_source = False
