@@ -80,10 +80,10 @@ def pytest_collection_modifyitems(config, items):
 def pytest_terminal_summary(terminalreporter, config):
     """With --ch, the progress table."""
     if config.getoption("--ch") is not None:
-        from minillm.exercises.progress import Row, state_of, table
+        from minillm.exercises.progress import row_of, table
 
         terminalreporter.section("your exercises")
-        terminalreporter.write_line(table(Row(e, state_of(e)) for e in select(config.getoption("--ch"))))
+        terminalreporter.write_line(table(map(row_of, select(config.getoption("--ch")))))
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ class State(Enum):
     NO_FILE = "no file"
     NOT_STARTED = "not started"
     STARTED = "not yet right"
+    WAITING = "waits"  # right, but for another exercise's answer that it calls
     FINISHED = "passed"
 
 
@@ -31,6 +32,12 @@ class Row:
 
     exercise: Exercise
     state: State
+    waits_for: tuple[str, ...] = ()  # the ids of those that come first, where it is WAITING
+
+    @property
+    def standing(self) -> str:
+        """The state in words: "passed", "waits for 5.3"."""
+        return f"waits for {' and '.join(self.waits_for)}" if self.waits_for else self.state.value
 
     @property
     def next_step(self) -> str:
@@ -39,6 +46,8 @@ class Row:
             return ""
         if self.state is State.NO_FILE:
             return f"minillm exercises reset {self.exercise.chapter}"
+        if self.state is State.WAITING:
+            return f"finish {' and '.join(self.waits_for)} first"
         if self.state is State.STARTED:
             return f"minillm hint {self.exercise.id}"
         return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
@@ -75,13 +84,21 @@ def not_the_readers(exercise: Exercise, function: object) -> Verdict | None:
 
 
 def state_of(exercise: Exercise) -> State:
-    """The state, graded if anything was written. What the reader's code prints is not shown."""
+    """The state alone."""
+    return row_of(exercise).state
+
+
+def row_of(exercise: Exercise) -> Row:
+    """Where the exercise stands, graded if anything was written. What the reader's code prints is not shown."""
     if not reader_files.path_of(exercise).exists():
-        return State.NO_FILE
+        return Row(exercise, State.NO_FILE)
     if not reader_files.is_started(exercise):
-        return State.NOT_STARTED
+        return Row(exercise, State.NOT_STARTED)
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-        return State.FINISHED if grade_own(exercise).passed else State.STARTED
+        verdict = grade_own(exercise)
+    if verdict.waits_for:
+        return Row(exercise, State.WAITING, verdict.waits_for)
+    return Row(exercise, State.FINISHED if verdict.passed else State.STARTED)
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -95,7 +112,7 @@ def table(rows: Iterable[Row]) -> str:
     for heading in ("id", "exercise", "state", "next step"):
         grid.add_column(heading, no_wrap=True)
     for row in rows:
-        grid.add_row(*map(Text, (row.exercise.id, row.exercise.title, row.state.value, row.next_step)))
+        grid.add_row(*map(Text, (row.exercise.id, row.exercise.title, row.standing, row.next_step)))
     out = io.StringIO()
     Console(file=out, width=1000).print(grid)
     passed = sum(row.state is State.FINISHED for row in rows)
