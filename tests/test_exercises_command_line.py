@@ -111,6 +111,16 @@ def test_hints_are_counted_together_wherever_they_are_asked_for(shell, tmp_path,
     assert (tmp_path / "kept" / ".gitignore").read_text(encoding="utf-8") == "*\n"
 
 
+def test_a_hint_in_a_notebook_takes_a_number_and_answers_a_wrong_id_with_the_sentence_alone(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    hint(5.2)
+    assert capsys.readouterr().out == f"5.2 Append to the cache, hint 1 of 3: {find('5.2').hints[0]}\n"
+    hint("5.8")
+    assert capsys.readouterr().out.startswith("there is no exercise '5.8': chapter 5 has 5.1, ")
+
+
 @pytest.mark.parametrize("damaged", ["", "not json", "[3]", '{"5.2": "two"}', '{"5.2": -4}'])
 def test_a_damaged_count_of_hints_begins_anew(tmp_path, monkeypatch, capsys, damaged):
     monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))

@@ -314,7 +314,8 @@ def _markers(path, exercise_id):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((5.1, len), r'"5\.1" with its quotes, and not 5\.1'),
+        ((None, len), r'"5\.1" with its quotes, and not None'),
+        ((5.9, len), r"no exercise '5\.9': chapter 5 has 5\.1, "),
         ((len, "5.1"), r'swapped: check\("5\.1", my_function\)'),
         (("5", len), r"no exercise '5': chapter 5 has 5\.1, 5\.2, .*5\.7$"),
     ],
@@ -322,6 +323,11 @@ def _markers(path, exercise_id):
 def test_check_with_wrong_arguments_says_how_it_is_called(arguments, told):
     with pytest.raises(InputError, match=told):
         check(*arguments)
+
+
+def test_check_takes_the_id_as_a_number_too(capsys):
+    assert check(5.1, _own_copy(find("5.1"))) is True
+    assert "5.1 Bytes of cache per token: passed" in capsys.readouterr().out
 
 
 def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):

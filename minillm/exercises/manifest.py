@@ -11,7 +11,9 @@ EXERCISES: tuple[Exercise, ...] = (*ONE_REQUEST, *THE_MACHINE)
 
 
 def find(exercise_id: Any) -> Exercise:
-    """The exercise with this id, a string. Raises InputError where there is none."""
+    """The exercise with this id: "5.2", or 5.2. Raises InputError where there is none."""
+    if isinstance(exercise_id, int | float):
+        exercise_id = str(exercise_id)
     if not isinstance(exercise_id, str):
         raise InputError(f'an exercise\'s id is a text, such as "5.1" with its quotes, and not {exercise_id!r}')
     for exercise in EXERCISES:
