@@ -68,6 +68,19 @@ def test_ch_fails_on_stubs_and_shows_the_next_steps(shell, tmp_path):
     assert "1 of 7 passed" in table
 
 
+def test_an_accident_at_the_top_of_the_file_is_told_once(shell, tmp_path):
+    path = write_solutions(tmp_path) / "ch05.py"
+    path.write_text("import nothing_like_it\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    code, out = shell("pytest", "--ch", "5")
+    assert code == 1, out
+    assert out.count("No module named 'nothing_like_it'") == 1
+    assert out.count("ch05.py, line 1: import nothing_like_it") == 1
+    assert out.count("not yet, for the same reason as 5.1.") == 6
+    table = out.partition("= your exercises =")[2]
+    assert table.count("cannot be run") == table.count("mend the top of ") == 7
+    assert "hint" not in table
+
+
 def test_ch_passes_with_every_stub_filled_from_the_reference(shell, tmp_path):
     write_solutions(tmp_path)
     code, out = shell("pytest", "--ch=5")

@@ -34,7 +34,7 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
             " `minillm exercises` lists them"
         )
-    if unfinished := [row.exercise for row in rows if row.state is State.STARTED]:
+    if unfinished := [row.exercise for row in rows if row.state in (State.STARTED, State.UNUSABLE)]:
         say(f"not yet right, so the engine's own stand in for them: {_listing(unfinished)}")
     if waiting := [f"{_listing([row.exercise])} {row.standing}" for row in rows if row.state is State.WAITING]:
         say(f"right, but waiting for another of yours, so the engine's own stand in for them: {', '.join(waiting)}")

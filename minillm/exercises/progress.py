@@ -5,7 +5,7 @@ import io
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from minillm.exercises import reader_files
@@ -21,6 +21,7 @@ class State(Enum):
 
     NO_FILE = "no file"
     NOT_STARTED = "not started"
+    UNUSABLE = "cannot be run"  # the whole file: its imports are at fault
     STARTED = "not yet right"
     WAITING = "waits"  # right, but for another exercise's answer that it calls
     FINISHED = "passed"
@@ -46,6 +47,8 @@ class Row:
             return ""
         if self.state is State.NO_FILE:
             return f"minillm exercises reset {self.exercise.chapter}"
+        if self.state is State.UNUSABLE:
+            return f"mend the top of {reader_files.shown(reader_files.path_of(self.exercise))}"
         if self.state is State.WAITING:
             return f"finish {' and '.join(self.waits_for)} first"
         if self.state is State.STARTED:
@@ -63,7 +66,8 @@ def grade_own(exercise: Exercise) -> Verdict:
         function = reader_files.load(exercise)
     except reader_files.UnusableCodeError as error:
         message, _, line = str(error).partition("\n")
-        return failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
+        told = failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
+        return replace(told, of_the_file=isinstance(error, reader_files.UnusableFileError))
     from minillm.exercises.helpers import grade_apart  # imports torch, which nobody needs before
 
     missing = reader_files.why_missing(exercise)
@@ -96,6 +100,8 @@ def row_of(exercise: Exercise) -> Row:
         return Row(exercise, State.NOT_STARTED)
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         verdict = grade_own(exercise)
+    if verdict.of_the_file:
+        return Row(exercise, State.UNUSABLE)
     if verdict.waits_for:
         return Row(exercise, State.WAITING, verdict.waits_for)
     return Row(exercise, State.FINISHED if verdict.passed else State.STARTED)

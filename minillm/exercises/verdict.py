@@ -14,6 +14,7 @@ class Verdict:
     text: str
     cause: str = ""  # the likely cause, where one is known
     waits_for: tuple[str, ...] = ()  # ids: this answer is right, and calls the reader's answers to these, which are not
+    of_the_file: bool = False  # the whole file cannot be used, and each of its exercises fails alike
 
 
 def failed(exercise: Exercise, *lines: str, cause: str = "", waits_for: tuple[str, ...] = ()) -> Verdict:
