@@ -254,6 +254,49 @@ def test_exceptions_match_a_mutant_that_raises_the_same():
     assert grade(FORMULA, lambda x: 2 / x, Grader(cases, mutants, ())).cause == "a division"
 
 
+def test_exceptions_match_a_mutant_as_far_as_it_says_that_theirs_begin():
+    cases = [formula("0", [0], 1)]
+    mutants = [Mutant(lambda x: x.real_part, "a field", begins="AttributeError: 'int' object")]
+    assert grade(FORMULA, lambda x: x.imaginary_part, Grader(cases, mutants, ())).cause == "a field"
+    assert grade(FORMULA, lambda x: "".imaginary_part, Grader(cases, mutants, ())).cause == ""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told"),
+    [
+        (lambda length, held: 0 <= length < held, "You refuse the length that the cache has."),
+        (lambda length, held: length < held, "You ask for length < self.length."),
+        (lambda length, held: 0 < length <= held, "You refuse 0."),
+    ],
+)
+def test_an_input_error_in_other_words_is_the_same_mistake(allowed, told):
+    def truncate(self, length):
+        if not allowed(length, self.length):
+            raise InputError(f"a cache of {self.length} tokens cannot be truncated to {length}")
+        self._length = length
+
+    assert grade(find("5.6"), truncate).cause.startswith(told)
+
+
+def _groups_as_rows(q, k, v):
+    rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3])
+    return ((rows @ k / q.shape[3] ** 0.5).softmax(-1) @ v).view(q.shape)
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "answer", "told"),
+    [
+        ("5.1", lambda config, dtype: 2 * config.n_layer * config.n_kv_head, "minillm/config.py lists all"),
+        ("5.1", lambda config, dtype: 2 * config.layers, "minillm/config.py lists all"),
+        ("5.3", _groups_as_rows, "k is not transposed"),
+        ("5.3", lambda q, k, v: (q / math.sqrt(6)) @ k.mT, "math is not imported"),  # noqa: F821
+    ],
+)
+def test_a_common_exception_is_explained(exercise_id, answer, told):
+    text = grade(find(exercise_id), answer).text
+    assert told in text.partition("likely")[2], text
+
+
 def test_nan_is_far_from_every_number_and_a_float_is_no_whole_number():
     assert distance(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])) > 100
     assert distance(float("nan"), 1.0) > 100
