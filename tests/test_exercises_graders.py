@@ -278,6 +278,16 @@ def test_an_input_error_in_other_words_is_the_same_mistake(allowed, told):
     assert grade(find("5.6"), truncate).cause.startswith(told)
 
 
+def test_what_is_compared_before_tokens_are_appended_does_not_speak_of_them():
+    def erasing(self, length):
+        self.keys[:, :, :, length:] = 0
+        self._length = length
+
+    text = grade(find("5.6"), erasing).text
+    assert "given   a cache that holds 5 of 7 tokens; length = 3\n" in text
+    assert "wanted  cache.keys: " in text
+
+
 def _groups_as_rows(q, k, v):
     rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3])
     return ((rows @ k / q.shape[3] ** 0.5).softmax(-1) @ v).view(q.shape)

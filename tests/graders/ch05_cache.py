@@ -542,8 +542,8 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
             "the cache's max_seq_len": room,
             "cache.keys": keys,
             "cache.values": values,
-            "cache.keys after two more tokens": cache.keys,
-            "cache.values after two more tokens": cache.values,
+            "cache.keys once two more tokens are appended": cache.keys,
+            "cache.values once two more tokens are appended": cache.values,
             "the cache's memory is": memory,
         }
 
@@ -555,8 +555,8 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
             "the cache's max_seq_len": _ROOM,
             "cache.keys": keys,
             "cache.values": values,
-            "cache.keys after two more tokens": _written(keys, 1, k, length),
-            "cache.values after two more tokens": _written(values, 1, v, length),
+            "cache.keys once two more tokens are appended": _written(keys, 1, k, length),
+            "cache.values once two more tokens are appended": _written(values, 1, v, length),
             "the cache's memory is": SAME,
         }
 
@@ -735,9 +735,7 @@ def _assert_range(self: KVCache, length: int) -> None:
 
 TRUNCATE = Grader(
     cases=[
-        _truncate_case(
-            "a cache that holds 5 of 7 tokens; length = 3; then two more tokens are appended", held=5, length=3
-        ),
+        _truncate_case("a cache that holds 5 of 7 tokens; length = 3", held=5, length=3),
         _truncate_case("a cache that holds 5 of 7 tokens; length = 0: everything is forgotten", held=5, length=0),
         _truncate_case("a cache that holds 4 of 7 tokens; length = 4: nothing is forgotten", held=4, length=4),
         _truncate_case("an empty cache; length = 0", held=0, length=0),
