@@ -453,6 +453,17 @@ def test_reset_of_an_exercise_without_its_marker_is_refused(own, tmp_path):
     assert path.read_text(encoding="utf-8") == text.replace("# --- 5.4 ", "# 5.4 ")
 
 
+def test_the_stub_of_5_5_says_that_a_mask_in_a_decode_step_is_not_graded():
+    stub = reader_files.cut(reader_files.pristine("ch05.py"))[1]["5.5"].text
+    assert "that a decode step needs no mask is worth using, and not graded" in stub
+    assert grade(find("5.5"), always_masking).passed, "graded after all: the stub says that it is not"
+
+
+def always_masking(q, k, v):
+    allowed = reference(find("5.4"))(q.shape[2], k.shape[2])
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
+
+
 def test_cutting_a_file_loses_nothing():
     for name in ("ch01.py", "ch05.py"):
         text = reader_files.pristine(name)
