@@ -182,7 +182,11 @@ def test_with_every_stub_filled_from_the_reference_the_tokens_are_the_same_and_e
     assert all(f"{exercise_id} {find(exercise_id).name} x " in called for exercise_id in IN_EVERY_RUN)
     assert "5.3 single_query_attention x 33" in called, "11 decode steps through 3 layers"
     unused = next(line for line in err.splitlines() if "not called in this run" in line)
+    assert "5.6 truncate (called when a cache steps back, as in a chat); " in unused
     assert "5.7 tokens_that_fit" in unused
+    assert unused.endswith(" (no part of a request)]")
+    never = unused.rpartition(";")[2]
+    assert all(f"{exercise.id} {exercise.name}" in never for exercise in EXERCISES if not exercise.called)
 
 
 def test_mine_binds_what_is_finished_and_leaves_out_what_is_wrong_or_not_started(own, generate):

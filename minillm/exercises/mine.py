@@ -85,7 +85,14 @@ def _report(exercises: Sequence[Exercise], calls: dict[str, int], say: Callable[
     if called:
         say(f"calls of your code: {', '.join(called)}")
     if unused:
-        say(f"not called in this run: {_listing(unused)}")
+        say(f"not called in this run: {'; '.join(_why(unused))}")
+
+
+def _why(unused: Sequence[Exercise]) -> Iterator[str]:
+    """Each with when it is called; and together, those that no request calls."""
+    yield from (f"{_listing([exercise])} (called {exercise.called})" for exercise in unused if exercise.called)
+    if never := [exercise for exercise in unused if not exercise.called]:
+        yield f"{_listing(never)} (no part of a request)"
 
 
 def _listing(exercises: Sequence[Exercise]) -> str:
