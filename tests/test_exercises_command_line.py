@@ -97,6 +97,15 @@ def test_grade_is_the_same_from_any_directory(shell, tmp_path):
     assert shell("minillm.grade", "1.2", cwd=tmp_path)[0] == 1
 
 
+def test_grade_takes_several_exercises(shell, tmp_path):
+    write_solutions(tmp_path)
+    code, out = shell("minillm.grade", "5.3", "5.1", "1", "5.3")
+    assert code == 0, out
+    assert "6 of 6 passed" in out
+    rows = [line.split()[0] for line in out.partition("= your exercises =")[2].splitlines() if line[1:2] == "."]
+    assert rows == ["1.1", "1.2", "1.3", "1.4", "5.1", "5.3"]
+
+
 def test_hints_come_one_by_one_the_last_stays_and_again_begins_again(shell):
     hints = find("5.2").hints
     for number in (1, 2, 3, 3):
@@ -219,6 +228,7 @@ def test_reset_takes_several_exercises_and_refuses_all_if_one_is_unknown(tmp_pat
     [
         (("grade", "99"), "there are no exercises for chapter '99'"),
         (("grade",), "required: CHAPTER"),
+        (("grade", "5.3", "5.8"), "there is no exercise '5.8'"),
         (("hint", "9.9"), "there is no exercise '9.9'"),
         (("exercises", "reset", "9.9"), "there is no exercise '9.9'"),
         (("exercises", "reset", "99"), "there are no exercises for chapter '99'"),

@@ -1,5 +1,6 @@
 """Which exercises there are, and how one is found. No torch here: listing and hints are quick."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from minillm.errors import InputError
@@ -34,6 +35,12 @@ def select(what: str) -> tuple[Exercise, ...]:
     if "." in what:
         return (find(what),)
     raise InputError(f"there are no exercises for chapter {what!r}: there are some for {_known_chapters()}")
+
+
+def select_all(what: Iterable[str]) -> tuple[Exercise, ...]:
+    """The exercises of several chapters or ids, each once and in the book's order. Raises InputError as `select`."""
+    chosen = {exercise.id for each in what for exercise in select(each)}
+    return tuple(exercise for exercise in EXERCISES if exercise.id in chosen)
 
 
 def _known_chapters() -> str:
