@@ -73,14 +73,11 @@ def pytest_configure(config):
         config.option.no_header = True
 
 
-def pytest_collection_modifyitems(config, items):
-    """Write into the report which tests ran on the real model, so that CI can tell; with --ch, keep its exercises."""
+def pytest_collection_modifyitems(items):
+    """Write into the report which tests ran on the real model, so that CI can tell."""
     for item in items:
         if item.get_closest_marker("real_model"):
             item.user_properties.append(("real_model", "yes"))
-    if config.getoption("--ch") is not None:
-        wanted = {exercise.id for exercise in select_all(config.getoption("--ch"))}
-        items[:] = [item for item in items if item.callspec.params["exercise"].id in wanted]
 
 
 def pytest_terminal_summary(terminalreporter, config):

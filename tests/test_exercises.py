@@ -3,7 +3,7 @@
 import pytest
 
 from minillm.exercises import reader_files
-from minillm.exercises.manifest import EXERCISES
+from minillm.exercises.manifest import EXERCISES, select_all
 from minillm.exercises.progress import grade_own
 
 MOST_OUTPUT = 2000  # characters of what the reader's code prints: a loop that never ends prints more than anyone reads
@@ -15,7 +15,13 @@ def told():
     return {}
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+def pytest_generate_tests(metafunc):
+    """With --ch, a test for each of its exercises, and no other is collected."""
+    chosen = metafunc.config.getoption("--ch")
+    exercises = EXERCISES if chosen is None else select_all(chosen)
+    metafunc.parametrize("exercise", exercises, ids=lambda exercise: exercise.id)
+
+
 def test_exercise(exercise, told, request, capsys):
     started = reader_files.is_started(exercise)
     # For the report, so that CI can tell these skips from others.
