@@ -8,7 +8,7 @@ import pytest
 from minillm.cli import wait_politely
 from minillm.errors import InputError
 from minillm.exercises.hints import next_hint
-from minillm.exercises.manifest import find, select
+from minillm.exercises.manifest import find, select_all
 
 wait_politely()
 
@@ -26,7 +26,12 @@ EXERCISE_TESTS = Path(__file__).resolve().parent / "test_exercises.py"
 
 def pytest_addoption(parser):
     group = parser.getgroup("the book's exercises")
-    group.addoption("--ch", metavar="N", help="grade your exercises of chapter N (or one, 5.2), and nothing else")
+    group.addoption(
+        "--ch",
+        metavar="N",
+        action="append",
+        help="grade your exercises of chapter N (or one, 5.2), and nothing else; several times for several",
+    )
     group.addoption("--hint", metavar="ID", nargs="?", const="", help="print the next hint for an exercise")
     group.addoption("--again", action="store_true", help="with --hint: begin with the first hint again")
 
@@ -38,13 +43,14 @@ def pytest_cmdline_main(config):
     others = [given for given in config.option.file_or_dir if Path(given).resolve() != EXERCISE_TESTS]
     if chapter is not None and others:
         raise pytest.UsageError(
-            f"--ch {chapter} grades the exercises and runs no other tests: leave out {' and '.join(others)}"
+            f"--ch {' --ch '.join(chapter)} grades the exercises and runs no other tests:"
+            f" leave out {' and '.join(others)}"
         )
     if hint == "":
         raise pytest.UsageError("--hint wants an exercise: pytest --hint 5.2 (`minillm exercises` lists them)")
     try:
         if chapter is not None:
-            select(chapter)
+            select_all(chapter)
         exercise = find(hint) if hint is not None else None
     except InputError as error:
         raise pytest.UsageError(str(error)) from None
@@ -67,23 +73,20 @@ def pytest_configure(config):
         config.option.no_header = True
 
 
-def pytest_collection_modifyitems(config, items):
-    """Write into the report which tests ran on the real model, so that CI can tell; with --ch, keep its exercises."""
+def pytest_collection_modifyitems(items):
+    """Write into the report which tests ran on the real model, so that CI can tell."""
     for item in items:
         if item.get_closest_marker("real_model"):
             item.user_properties.append(("real_model", "yes"))
-    if config.getoption("--ch") is not None:
-        wanted = {exercise.id for exercise in select(config.getoption("--ch"))}
-        items[:] = [item for item in items if item.callspec.params["exercise"].id in wanted]
 
 
 def pytest_terminal_summary(terminalreporter, config):
     """With --ch, the progress table."""
     if config.getoption("--ch") is not None:
-        from minillm.exercises.progress import Row, state_of, table
+        from minillm.exercises.progress import row_of, table
 
         terminalreporter.section("your exercises")
-        terminalreporter.write_line(table(Row(e, state_of(e)) for e in select(config.getoption("--ch"))))
+        terminalreporter.write_line(table(map(row_of, select_all(config.getoption("--ch")))))
 
 
 @pytest.fixture(autouse=True)

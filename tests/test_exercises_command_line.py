@@ -54,6 +54,7 @@ def test_ch_fails_on_stubs_and_shows_the_next_steps(shell, tmp_path):
     write_exercises(tmp_path, e5_1=reference_source(find("5.1")), e5_4="def causal_mask(q_len, kv_len):\n    return 1")
     code, out = shell("pytest", "--ch", "5")
     assert code == 1, out
+    assert "collected 7 items" in out
     assert "6 failed, 1 passed" in out
     assert "skipped" not in out
     assert "1.1" not in out, "another chapter's exercises are none of its business"
@@ -66,6 +67,19 @@ def test_ch_fails_on_stubs_and_shows_the_next_steps(shell, tmp_path):
     assert "not yet right" in rows["5.4"]
     assert "minillm hint 5.4" in rows["5.4"]
     assert "1 of 7 passed" in table
+
+
+def test_an_accident_at_the_top_of_the_file_is_told_once(shell, tmp_path):
+    path = write_solutions(tmp_path) / "ch05.py"
+    path.write_text("import nothing_like_it\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    code, out = shell("pytest", "--ch", "5")
+    assert code == 1, out
+    assert out.count("No module named 'nothing_like_it'") == 1
+    assert out.count("ch05.py, line 1: import nothing_like_it") == 1
+    assert out.count("not yet, for the same reason as 5.1.") == 6
+    table = out.partition("= your exercises =")[2]
+    assert table.count("cannot be run") == table.count("mend the top of ") == 7
+    assert "hint" not in table
 
 
 def test_ch_passes_with_every_stub_filled_from_the_reference(shell, tmp_path):
@@ -82,6 +96,15 @@ def test_grade_is_the_same_from_any_directory(shell, tmp_path):
     assert "4 of 4 passed" in out
     write_exercises(tmp_path)
     assert shell("minillm.grade", "1.2", cwd=tmp_path)[0] == 1
+
+
+def test_grade_takes_several_exercises(shell, tmp_path):
+    write_solutions(tmp_path)
+    code, out = shell("minillm.grade", "5.3", "5.1", "1", "5.3")
+    assert code == 0, out
+    assert "6 of 6 passed" in out
+    rows = [line.split()[0] for line in out.partition("= your exercises =")[2].splitlines() if line[1:2] == "."]
+    assert rows == ["1.1", "1.2", "1.3", "1.4", "5.1", "5.3"]
 
 
 def test_hints_come_one_by_one_the_last_stays_and_again_begins_again(shell):
@@ -109,6 +132,16 @@ def test_hints_are_counted_together_wherever_they_are_asked_for(shell, tmp_path,
     assert "`minillm hint 5.2 --again` begins again" in call(capsys, "hint", "5.2")[1]
     assert "hint 1 of 3" in call(capsys, "hint", "5.2", "--again")[1]
     assert (tmp_path / "kept" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+
+
+def test_a_hint_in_a_notebook_takes_a_number_and_answers_a_wrong_id_with_the_sentence_alone(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("MINILLM_EXERCISES", str(tmp_path))
+    hint(5.2)
+    assert capsys.readouterr().out == f"5.2 Append to the cache, hint 1 of 3: {find('5.2').hints[0]}\n"
+    hint("5.8")
+    assert capsys.readouterr().out.startswith("there is no exercise '5.8': chapter 5 has 5.1, ")
 
 
 @pytest.mark.parametrize("damaged", ["", "not json", "[3]", '{"5.2": "two"}', '{"5.2": -4}'])
@@ -196,6 +229,7 @@ def test_reset_takes_several_exercises_and_refuses_all_if_one_is_unknown(tmp_pat
     [
         (("grade", "99"), "there are no exercises for chapter '99'"),
         (("grade",), "required: CHAPTER"),
+        (("grade", "5.3", "5.8"), "there is no exercise '5.8'"),
         (("hint", "9.9"), "there is no exercise '9.9'"),
         (("exercises", "reset", "9.9"), "there is no exercise '9.9'"),
         (("exercises", "reset", "99"), "there are no exercises for chapter '99'"),

@@ -254,6 +254,59 @@ def test_exceptions_match_a_mutant_that_raises_the_same():
     assert grade(FORMULA, lambda x: 2 / x, Grader(cases, mutants, ())).cause == "a division"
 
 
+def test_exceptions_match_a_mutant_as_far_as_it_says_that_theirs_begin():
+    cases = [formula("0", [0], 1)]
+    mutants = [Mutant(lambda x: x.real_part, "a field", begins="AttributeError: 'int' object")]
+    assert grade(FORMULA, lambda x: x.imaginary_part, Grader(cases, mutants, ())).cause == "a field"
+    assert grade(FORMULA, lambda x: "".imaginary_part, Grader(cases, mutants, ())).cause == ""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "told"),
+    [
+        (lambda length, held: 0 <= length < held, "You refuse the length that the cache has."),
+        (lambda length, held: length < held, "You ask for length < self.length."),
+        (lambda length, held: 0 < length <= held, "You refuse 0."),
+    ],
+)
+def test_an_input_error_in_other_words_is_the_same_mistake(allowed, told):
+    def truncate(self, length):
+        if not allowed(length, self.length):
+            raise InputError(f"a cache of {self.length} tokens cannot be truncated to {length}")
+        self._length = length
+
+    assert grade(find("5.6"), truncate).cause.startswith(told)
+
+
+def test_what_is_compared_before_tokens_are_appended_does_not_speak_of_them():
+    def erasing(self, length):
+        self.keys[:, :, :, length:] = 0
+        self._length = length
+
+    text = grade(find("5.6"), erasing).text
+    assert "given   a cache that holds 5 of 7 tokens; length = 3\n" in text
+    assert "wanted  cache.keys: " in text
+
+
+def _groups_as_rows(q, k, v):
+    rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3])
+    return ((rows @ k / q.shape[3] ** 0.5).softmax(-1) @ v).view(q.shape)
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "answer", "told"),
+    [
+        ("5.1", lambda config, dtype: 2 * config.n_layer * config.n_kv_head, "minillm/config.py lists all"),
+        ("5.1", lambda config, dtype: 2 * config.layers, "minillm/config.py lists all"),
+        ("5.3", _groups_as_rows, "k is not transposed"),
+        ("5.3", lambda q, k, v: (q / math.sqrt(6)) @ k.mT, "math is not imported"),  # noqa: F821
+    ],
+)
+def test_a_common_exception_is_explained(exercise_id, answer, told):
+    text = grade(find(exercise_id), answer).text
+    assert told in text.partition("likely")[2], text
+
+
 def test_nan_is_far_from_every_number_and_a_float_is_no_whole_number():
     assert distance(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])) > 100
     assert distance(float("nan"), 1.0) > 100
@@ -314,7 +367,8 @@ def _markers(path, exercise_id):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((5.1, len), r'"5\.1" with its quotes, and not 5\.1'),
+        ((None, len), r'"5\.1" with its quotes, and not None'),
+        ((5.9, len), r"no exercise '5\.9': chapter 5 has 5\.1, "),
         ((len, "5.1"), r'swapped: check\("5\.1", my_function\)'),
         (("5", len), r"no exercise '5': chapter 5 has 5\.1, 5\.2, .*5\.7$"),
     ],
@@ -322,6 +376,11 @@ def _markers(path, exercise_id):
 def test_check_with_wrong_arguments_says_how_it_is_called(arguments, told):
     with pytest.raises(InputError, match=told):
         check(*arguments)
+
+
+def test_check_takes_the_id_as_a_number_too(capsys):
+    assert check(5.1, _own_copy(find("5.1"))) is True
+    assert "5.1 Bytes of cache per token: passed" in capsys.readouterr().out
 
 
 def test_check_without_a_function_reads_the_reader_s_file_afresh(monkeypatch, tmp_path, capsys):

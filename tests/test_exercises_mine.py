@@ -15,6 +15,7 @@ from minillm.exercises.binding import bind, reference
 from minillm.exercises.manifest import EXERCISES, find
 from minillm.exercises.mine import running_on_mine
 from minillm.exercises.own_failure import OwnCodeError
+from minillm.exercises.reset import reset
 from minillm.kv_cache import KVCache
 from minillm.prefill import prefill
 
@@ -181,7 +182,11 @@ def test_with_every_stub_filled_from_the_reference_the_tokens_are_the_same_and_e
     assert all(f"{exercise_id} {find(exercise_id).name} x " in called for exercise_id in IN_EVERY_RUN)
     assert "5.3 single_query_attention x 33" in called, "11 decode steps through 3 layers"
     unused = next(line for line in err.splitlines() if "not called in this run" in line)
+    assert "5.6 truncate (called when a cache steps back, as in a chat); " in unused
     assert "5.7 tokens_that_fit" in unused
+    assert unused.endswith(" (no part of a request)]")
+    never = unused.rpartition(";")[2]
+    assert all(f"{exercise.id} {exercise.name}" in never for exercise in EXERCISES if not exercise.called)
 
 
 def test_mine_binds_what_is_finished_and_leaves_out_what_is_wrong_or_not_started(own, generate):
@@ -305,6 +310,18 @@ def test_chosen_ids_that_cannot_be_bound_are_refused_in_one_sentence(wanted, tol
     assert (code, out) == (2, "")
     assert told in err
     assert "Traceback" not in err
+
+
+def test_what_waits_for_a_stub_is_told_so_and_not_called_wrong(generate, own):
+    write_solutions(own)
+    reset("5.3")
+    code, _, err = generate("--mine")
+    assert code == 0
+    assert "stand in for them: 5.5 causal_attention waits for 5.3]" in err
+    assert "not yet right" not in err
+    code, _, err = generate("--mine", "5.5")
+    assert code == 2
+    assert "your 5.5 waits for 5.3, which it calls and which is not started: finish 5.3 first" in err
 
 
 def test_what_is_started_and_not_right_is_named_and_not_used(generate, own):

@@ -11,11 +11,11 @@ import torch
 from exercise_files import reference_source, write_exercises, write_solutions
 
 from minillm.errors import InputError
-from minillm.exercises import check, reader_files
+from minillm.exercises import check, reader_files, todo
 from minillm.exercises.binding import reference
 from minillm.exercises.grading import grade
 from minillm.exercises.manifest import EXERCISES, find
-from minillm.exercises.progress import Row, State, grade_own, state_of, table
+from minillm.exercises.progress import Row, State, grade_own, row_of, state_of, table
 from minillm.exercises.reset import reset
 from minillm.exercises.time_limit import OutOfTimeError, call_with_limit
 
@@ -128,8 +128,19 @@ def test_a_cell_s_answer_that_calls_a_wrong_one_is_sent_to_that_one(capsys):
     exec(textwrap.dedent(RIGHT_5_5) + textwrap.dedent(WRONG_5_4), names)
     assert check("5.5", names["causal_attention"]) is False
     assert "Mend 5.4 first" in capsys.readouterr().out
+    exec("def causal_mask(q_len, kv_len, device=None):\n    todo('5.4')", names | {"todo": todo}, made := {})
+    names["causal_mask"] = made["causal_mask"]
+    assert check("5.5", names["causal_attention"]) is False
+    assert "It waits for 5.4" in capsys.readouterr().out
     names["causal_mask"] = reference(find("5.4"))
     assert check("5.5", names["causal_attention"]) is True
+
+
+def test_a_cell_s_answer_that_calls_one_whose_cell_was_not_run_is_told_which(capsys):
+    names = {"F": torch.nn.functional, "__name__": "__main__"}
+    exec(textwrap.dedent(RIGHT_5_5), names)
+    assert check("5.5", names["causal_attention"]) is False
+    assert "your 5.4 (causal_mask), which it calls, is not defined" in capsys.readouterr().out
 
 
 def test_a_line_in_a_notebook_s_cell_is_shown_as_that(capsys):
@@ -177,9 +188,56 @@ def test_helpers_in_other_sections_and_one_s_own_solutions_can_be_called(own):
 
 def test_calling_an_exercise_that_is_not_started_says_which(own):
     own(e5_1="def kv_bytes_per_token(config, dtype):\n    todo('5.1')")
-    text = grade_own(find("5.7")).text
-    assert "exercise 5.1 is not started" in text
-    assert "ch05.py, line " in text
+    verdict = grade_own(find("5.7"))
+    assert "It waits for 5.1: your 5.1 (kv_bytes_per_token), which it calls, is not started." in verdict.text
+    assert "Finish 5.1 first" in verdict.text
+    assert verdict.waits_for == ("5.1",)
+
+
+def test_a_wrong_answer_that_calls_a_stub_is_told_its_own_mistake_too(own):
+    own(
+        e5_1="def kv_bytes_per_token(config, dtype):\n    todo('5.1')",
+        e5_7="def tokens_that_fit(b, config, dtype, n=1):\n    return b // kv_bytes_per_token(config, dtype)",
+    )
+    verdict = grade_own(find("5.7"))
+    assert "You leave the batch out" in verdict.text
+    assert "also    your 5.1 (kv_bytes_per_token), which it calls, is not started: here the engine's" in verdict.text
+    assert verdict.waits_for == ()
+
+
+def test_what_calls_an_answer_that_calls_a_stub_waits_for_the_stub_alone(own):
+    own(
+        e5_1="def kv_bytes_per_token(config, dtype):\n    todo('5.1')",
+        e5_4="""
+        def causal_mask(q_len, kv_len, device=None):
+            assert isinstance(kv_bytes_per_token, object) and one_layer() > 0
+            return torch.ones(q_len, kv_len, dtype=torch.bool, device=device).tril(kv_len - q_len)
+
+        def one_layer():
+            return kv_bytes_per_token(ModelConfig(9, 8, 8, 1, 1, 1, 8, 9), torch.int8)
+        """,
+        e5_5=RIGHT_5_5,
+    )
+    assert grade_own(find("5.4")).waits_for == ("5.1",), grade_own(find("5.4")).text
+    assert grade_own(find("5.5")).waits_for == ("5.1",), grade_own(find("5.5")).text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def causal_mask(q_len, kv_len, device=None):\n    todo('5.4')",
+        "def causal_mask(q_len, kv_len, device=None):\n    return torch.ones(q_len, kv_len).bool()",
+        "def causal_mask(q_len, kv_len, device=None:\n    return 1",
+    ],
+)
+def test_the_table_sends_what_waits_to_what_it_waits_for(own, code):
+    own(e5_5=RIGHT_5_5, e5_4=code)
+    row = row_of(find("5.5"))
+    assert row.state is State.WAITING
+    assert row.next_step == "finish 5.4 first"
+    line = next(line for line in table([row]).splitlines() if line.startswith("5.5"))
+    assert "waits for 5.4" in line
+    assert "hint" not in line
 
 
 @pytest.mark.parametrize(
@@ -393,6 +451,17 @@ def test_reset_of_an_exercise_without_its_marker_is_refused(own, tmp_path):
     with pytest.raises(InputError, match=r"# --- 5\.4.*missing"):
         reset("5.4")
     assert path.read_text(encoding="utf-8") == text.replace("# --- 5.4 ", "# 5.4 ")
+
+
+def test_the_stub_of_5_5_says_that_a_mask_in_a_decode_step_is_not_graded():
+    stub = reader_files.cut(reader_files.pristine("ch05.py"))[1]["5.5"].text
+    assert "that a decode step needs no mask is worth using, and not graded" in stub
+    assert grade(find("5.5"), always_masking).passed, "graded after all: the stub says that it is not"
+
+
+def always_masking(q, k, v):
+    allowed = reference(find("5.4"))(q.shape[2], k.shape[2])
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
 
 
 def test_cutting_a_file_loses_nothing():

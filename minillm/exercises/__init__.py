@@ -44,12 +44,18 @@ def check(exercise_id: Any, function: Any = None) -> bool:  # a str and a functi
 def hint(exercise_id: Any, *, again: bool = False) -> None:
     """Print the next hint for an exercise; with `again`, the first. Made for notebook cells, beside `check`.
 
-    Raises InputError for an unknown id.
+    For an unknown id the sentence that says so is printed, without the traceback of an exception.
     """
+    from minillm.errors import InputError
     from minillm.exercises.hints import next_hint
     from minillm.exercises.manifest import find
 
-    print(next_hint(find(exercise_id), f'hint("{exercise_id}", again=True)', again=again))
+    try:
+        exercise = find(exercise_id)
+    except InputError as error:
+        print(error)
+        return
+    print(next_hint(exercise, f'hint("{exercise.id}", again=True)', again=again))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

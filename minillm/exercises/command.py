@@ -20,9 +20,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list() -> int:
-    from minillm.exercises.progress import Row, state_of, table
+    from minillm.exercises.progress import row_of, table
 
-    print(table(Row(exercise, state_of(exercise)) for exercise in EXERCISES))
+    print(table(map(row_of, EXERCISES)))
     return 0
 
 

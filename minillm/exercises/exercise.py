@@ -22,6 +22,7 @@ class Exercise:
     title: str
     reference: str
     hints: tuple[str, ...]
+    called: str = ""  # when a request calls it ("in every pass"); "": no request does
     section: str = ""  # the anchor of the chapter's section that explains it; "": the exercise's own place
 
     @property

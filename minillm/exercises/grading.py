@@ -45,6 +45,7 @@ class Mutant:
     function: Function
     cause: str
     where: str = ""  # where to read; "" is the exercise's own place in its chapter
+    begins: str = ""  # "InputError", say: its exceptions and the reader's need no more than begin so
 
 
 @dataclass(frozen=True)
@@ -145,13 +146,20 @@ def _matching_mutant(
     best, most = None, 0.0
     for mutant in grader.mutants:
         theirs = run_cases(grader, mutant.function)
-        shared = [i for i in range(min(len(theirs), len(outcomes))) if _outcome_distance(outcomes[i], theirs[i]) <= 1]
+        shared = [i for i, pair in enumerate(zip(outcomes, theirs, strict=False)) if _alike(*pair, mutant.begins)]
         if wrong[0] not in shared:
             continue
         score = math.inf if len(shared) == len(outcomes) == len(theirs) else len(set(shared) & set(wrong))
         if score > most:
             best, most = mutant, score
     return best
+
+
+def _alike(own: Observation | Raised, theirs: Observation | Raised, begins: str) -> bool:
+    """Whether the reader's code did in a case what a mutant does; of exceptions, `begins` alike is alike enough."""
+    if begins and isinstance(own, Raised) and isinstance(theirs, Raised):
+        return own.message.startswith(begins) and theirs.message.startswith(begins)
+    return _outcome_distance(own, theirs) <= 1
 
 
 def _failure(

@@ -1,6 +1,7 @@
 """When an answer calls the reader's answer to another exercise: whose mistake is it?
 
 5.5 may call the reader's 5.4. Where that one is wrong, a right 5.5 fails with it, and would be told a story of its own.
+Where it is a stub still, 5.5 cannot be graded at all.
 So a failure is looked at twice: the second time with the engine's functions in the place of the reader's other ones.
 """
 
@@ -18,6 +19,8 @@ from minillm.exercises.verdict import Verdict, failed
 
 Function = Callable[..., Any]
 
+_STUB = "is not started"
+
 
 def grade_apart(exercise: Exercise, function: Function, why_missing: Mapping[str, str], limit_s: float) -> Verdict:
     """The grade of `function`; where it fails by the fault of another exercise's answer, that is what is said.
@@ -32,28 +35,36 @@ def grade_apart(exercise: Exercise, function: Function, why_missing: Mapping[str
         return verdict
     with _engines_instead(wrong, function):
         alone = grade(exercise, function, limit_s=limit_s)
-    ids = " and ".join(other.id for other in wrong)
     faults = "; ".join(f"your {other.id} ({other.name}), which it calls, {why}" for other, why in wrong.items())
     if alone.passed:
-        them = "it" if len(wrong) == 1 else "them"
-        return failed(
-            exercise,
-            f"It would pass, but {faults}. Mend {ids} first, and grade this one again: with the"
-            f" engine's own in the place of {them}, it passes.",
-        )
+        ids = tuple(other.id for other in wrong)
+        return failed(exercise, _waits(ids, faults, set(wrong.values()) <= {_STUB}), waits_for=ids)
     return failed(
         exercise, *alone.text.splitlines()[1:], f"also    {faults}: here the engine's own stood in.", cause=alone.cause
     )
+
+
+def _waits(ids: tuple[str, ...], faults: str, stubs: bool) -> str:
+    """What to do about a right answer that calls others which are not; `stubs`: nobody has begun with any of those."""
+    them = "it" if len(ids) == 1 else "them"
+    first = f"{'Finish' if stubs else 'Mend'} {' and '.join(ids)} first, and grade this one again"
+    begin = f"It waits for {' and '.join(ids)}: {faults}." if stubs else f"It would pass, but {faults}."
+    return f"{begin} {first}: with the engine's own in the place of {them}, it passes."
 
 
 def _fault(other: Exercise, function: Function, why_missing: Mapping[str, str]) -> str:
     """What is wrong with the answer that stands under the other exercise's name; "" if nothing is."""
     if other.id in why_missing:
         return why_missing[other.id]
-    theirs = function.__globals__.get(other.name)
+    if other.name not in function.__globals__:
+        return "is not defined"
+    theirs = function.__globals__[other.name]
     if not callable(theirs) or theirs is reference(other):
         return ""
     verdict = grade(other, theirs)
+    if f"exercise {other.id} is not started" in verdict.text:
+        return _STUB
+    # Where it calls a stub itself, that stub is at fault, and this function calls it too.
     return "" if verdict.passed or "is not started" in verdict.text else "is not right yet"
 
 

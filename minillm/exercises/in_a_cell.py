@@ -19,9 +19,9 @@ def verdict_of(exercise: Exercise, function: Callable[..., Any] | None) -> Verdi
 
 
 def where_it_goes(exercise: Exercise) -> str:
-    """Where to put an answer that passed in a cell; "" if the reader's file has one that passes already."""
+    """Where to put an answer that passed in a cell; "" if the reader's file has one already that is right."""
     state = state_of(exercise)
-    if state is State.FINISHED:
+    if state in (State.FINISHED, State.WAITING):
         return ""
     path = reader_files.path_of(exercise)
     line = "" if state is State.NO_FILE else f", from line {reader_files.line_of(exercise)}"

@@ -1,5 +1,6 @@
 """Which exercises there are, and how one is found. No torch here: listing and hints are quick."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from minillm.errors import InputError
@@ -11,7 +12,9 @@ EXERCISES: tuple[Exercise, ...] = (*ONE_REQUEST, *THE_MACHINE)
 
 
 def find(exercise_id: Any) -> Exercise:
-    """The exercise with this id, a string. Raises InputError where there is none."""
+    """The exercise with this id: "5.2", or 5.2. Raises InputError where there is none."""
+    if isinstance(exercise_id, int | float):
+        exercise_id = str(exercise_id)
     if not isinstance(exercise_id, str):
         raise InputError(f'an exercise\'s id is a text, such as "5.1" with its quotes, and not {exercise_id!r}')
     for exercise in EXERCISES:
@@ -32,6 +35,12 @@ def select(what: str) -> tuple[Exercise, ...]:
     if "." in what:
         return (find(what),)
     raise InputError(f"there are no exercises for chapter {what!r}: there are some for {_known_chapters()}")
+
+
+def select_all(what: Iterable[str]) -> tuple[Exercise, ...]:
+    """The exercises of several chapters or ids, each once and in the book's order. Raises InputError as `select`."""
+    chosen = {exercise.id for each in what for exercise in select(each)}
+    return tuple(exercise for exercise in EXERCISES if exercise.id in chosen)
 
 
 def _known_chapters() -> str:

@@ -8,7 +8,7 @@ from minillm.exercises import reader_files
 from minillm.exercises.binding import Function, bind
 from minillm.exercises.exercise import Exercise
 from minillm.exercises.manifest import EXERCISES, find
-from minillm.exercises.progress import State, state_of
+from minillm.exercises.progress import State, row_of, state_of
 
 FINISHED = "finished"  # what `--mine` without ids stands for
 
@@ -24,7 +24,8 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
     if wanted is None:
         yield
         return
-    exercises = _in_state(State.FINISHED) if wanted == FINISHED else _chosen(wanted)
+    rows = [row_of(exercise) for exercise in EXERCISES] if wanted == FINISHED else []
+    exercises = [row.exercise for row in rows if row.state is State.FINISHED] if rows else _chosen(wanted)
     functions = {exercise.id: _load(exercise) for exercise in exercises}
     if functions:
         say(f"running on your own code: {_listing(exercises)}")
@@ -33,8 +34,10 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             "--mine: none of your exercises is finished yet, so the engine runs on its own code;"
             " `minillm exercises` lists them"
         )
-    if wanted == FINISHED and (unfinished := _in_state(State.STARTED)):
+    if unfinished := [row.exercise for row in rows if row.state in (State.STARTED, State.UNUSABLE)]:
         say(f"not yet right, so the engine's own stand in for them: {_listing(unfinished)}")
+    if waiting := [f"{_listing([row.exercise])} {row.standing}" for row in rows if row.state is State.WAITING]:
+        say(f"right, but waiting for another of yours, so the engine's own stand in for them: {', '.join(waiting)}")
     try:
         with bind(functions) as calls:
             try:
@@ -52,10 +55,6 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             f" {' '.join(str(error).split())}). Your {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not yet"
             f" right: `minillm grade {wrong[0]}` says why"
         ) from error
-
-
-def _in_state(state: State) -> list[Exercise]:
-    return [exercise for exercise in EXERCISES if state_of(exercise) is state]
 
 
 def _chosen(wanted: str) -> list[Exercise]:
@@ -86,7 +85,14 @@ def _report(exercises: Sequence[Exercise], calls: dict[str, int], say: Callable[
     if called:
         say(f"calls of your code: {', '.join(called)}")
     if unused:
-        say(f"not called in this run: {_listing(unused)}")
+        say(f"not called in this run: {'; '.join(_why(unused))}")
+
+
+def _why(unused: Sequence[Exercise]) -> Iterator[str]:
+    """Each with when it is called; and together, those that no request calls."""
+    yield from (f"{_listing([exercise])} (called {exercise.called})" for exercise in unused if exercise.called)
+    if never := [exercise for exercise in unused if not exercise.called]:
+        yield f"{_listing(never)} (no part of a request)"
 
 
 def _listing(exercises: Sequence[Exercise]) -> str:

@@ -12,6 +12,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "Three tokens have two gaps. All gaps together reach from the first token to the last.",
             "(last time - first time) / (number of tokens - 1), and None where that would divide by zero.",
         ),
+        called="for the metrics at the end",
         section="where-it-breaks",
     ),
     Exercise(
@@ -36,6 +37,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "The prompt and all generated tokens but the last. Mind the request that generated none: it has no last"
             " token to leave out.",
         ),
+        called="for a trace, and for the metrics where the bandwidth is known",
         section="read-a-trace",
     ),
     Exercise(
@@ -47,6 +49,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "Bytes per second divided by bytes per token is tokens per second.",
             "One token reads weight_bytes + kv_bytes.",
         ),
+        called="for the metrics where the bandwidth is known",
         section="the-arithmetic",
     ),
     Exercise(
@@ -60,6 +63,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "2 (K and V) x num_hidden_layers x num_key_value_heads x head_dim x dtype.itemsize. Take head_dim from the"
             " config: not every model's is hidden_size / num_attention_heads.",
         ),
+        called="where a cache's bytes are counted",
         section="the-price-in-bytes",
     ),
     Exercise(
@@ -73,6 +77,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "Check end against self.max_seq_len first. Then keys = self.keys[layer]; keys[:, :, start:end] = k; the"
             " same for the values; return keys[:, :, :end], values[:, :, :end].",
         ),
+        called="in every pass",
         section="the-code",
     ),
     Exercise(
@@ -87,6 +92,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             " head. Cheaper: view q as [B, Hkv, H // Hkv, D], so that a group's queries are the rows of one matrix"
             " product with its key head, and view the result back.",
         ),
+        called="in decode steps, where 5.5 hands them on to it",
         section="fewer-heads-to-remember",
     ),
     Exercise(
@@ -99,6 +105,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "torch.ones(q_len, kv_len, dtype=torch.bool, device=device), and then .tril with the diagonal moved right"
             " by the number of cached tokens.",
         ),
+        called="for several tokens behind cached ones",
         section="the-code",
     ),
     Exercise(
@@ -114,6 +121,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             " F.scaled_dot_product_attention: attn_mask=causal_mask(...) and enable_gqa=True; its is_causal=True aligns"
             " the mask to the upper left, which is right only for T == S.",
         ),
+        called="in every pass",
         section="the-code",
     ),
     Exercise(
@@ -125,6 +133,7 @@ ONE_REQUEST: tuple[Exercise, ...] = (
             "The length alone. Everything behind it is scrap that the next append overwrites.",
             "Raise InputError unless 0 <= length <= self.length; then set self._length = length. Nothing else.",
         ),
+        called="when a cache steps back, as in a chat",
         section="the-code",
     ),
     Exercise(

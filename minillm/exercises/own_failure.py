@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.errors import InputError
+from minillm.exercises import NotStarted
 from minillm.exercises.exercise import Exercise
 from minillm.exercises.reader_files import lines_of, shown, source_line
 
@@ -15,6 +16,11 @@ class OwnCodeError(InputError):
 
 def own_code_error(exercise: Exercise, function: Callable[..., Any], error: BaseException) -> OwnCodeError:
     """The sentence for `error`, which `function` raised as exercise `exercise`."""
+    if isinstance(error, NotStarted):
+        return OwnCodeError(
+            f"your {exercise.id} waits for {error.exercise_id}, which it calls and which is not started: finish"
+            f" {error.exercise_id} first"
+        )
     message = " ".join(str(error).split())
     raised = f"{type(error).__name__}: {message}" if message else type(error).__name__
     told = f"your {exercise.id}{_place(function, error)} raised {raised}"

@@ -5,7 +5,7 @@ import io
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from minillm.exercises import reader_files
@@ -21,7 +21,9 @@ class State(Enum):
 
     NO_FILE = "no file"
     NOT_STARTED = "not started"
+    UNUSABLE = "cannot be run"  # the whole file: its imports are at fault
     STARTED = "not yet right"
+    WAITING = "waits"  # right, but for another exercise's answer that it calls
     FINISHED = "passed"
 
 
@@ -31,6 +33,12 @@ class Row:
 
     exercise: Exercise
     state: State
+    waits_for: tuple[str, ...] = ()  # the ids of those that come first, where it is WAITING
+
+    @property
+    def standing(self) -> str:
+        """The state in words: "passed", "waits for 5.3"."""
+        return f"waits for {' and '.join(self.waits_for)}" if self.waits_for else self.state.value
 
     @property
     def next_step(self) -> str:
@@ -39,6 +47,10 @@ class Row:
             return ""
         if self.state is State.NO_FILE:
             return f"minillm exercises reset {self.exercise.chapter}"
+        if self.state is State.UNUSABLE:
+            return f"mend the top of {reader_files.shown(reader_files.path_of(self.exercise))}"
+        if self.state is State.WAITING:
+            return f"finish {' and '.join(self.waits_for)} first"
         if self.state is State.STARTED:
             return f"minillm hint {self.exercise.id}"
         return f"edit {reader_files.shown(reader_files.path_of(self.exercise))}:{reader_files.line_of(self.exercise)}"
@@ -54,7 +66,8 @@ def grade_own(exercise: Exercise) -> Verdict:
         function = reader_files.load(exercise)
     except reader_files.UnusableCodeError as error:
         message, _, line = str(error).partition("\n")
-        return failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
+        told = failed(exercise, f"came    {message}", *([f"line    {line}"] if line else []))
+        return replace(told, of_the_file=isinstance(error, reader_files.UnusableFileError))
     from minillm.exercises.helpers import grade_apart  # imports torch, which nobody needs before
 
     missing = reader_files.why_missing(exercise)
@@ -75,13 +88,23 @@ def not_the_readers(exercise: Exercise, function: object) -> Verdict | None:
 
 
 def state_of(exercise: Exercise) -> State:
-    """The state, graded if anything was written. What the reader's code prints is not shown."""
+    """The state alone."""
+    return row_of(exercise).state
+
+
+def row_of(exercise: Exercise) -> Row:
+    """Where the exercise stands, graded if anything was written. What the reader's code prints is not shown."""
     if not reader_files.path_of(exercise).exists():
-        return State.NO_FILE
+        return Row(exercise, State.NO_FILE)
     if not reader_files.is_started(exercise):
-        return State.NOT_STARTED
+        return Row(exercise, State.NOT_STARTED)
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-        return State.FINISHED if grade_own(exercise).passed else State.STARTED
+        verdict = grade_own(exercise)
+    if verdict.of_the_file:
+        return Row(exercise, State.UNUSABLE)
+    if verdict.waits_for:
+        return Row(exercise, State.WAITING, verdict.waits_for)
+    return Row(exercise, State.FINISHED if verdict.passed else State.STARTED)
 
 
 def table(rows: Iterable[Row]) -> str:
@@ -95,7 +118,7 @@ def table(rows: Iterable[Row]) -> str:
     for heading in ("id", "exercise", "state", "next step"):
         grid.add_column(heading, no_wrap=True)
     for row in rows:
-        grid.add_row(*map(Text, (row.exercise.id, row.exercise.title, row.state.value, row.next_step)))
+        grid.add_row(*map(Text, (row.exercise.id, row.exercise.title, row.standing, row.next_step)))
     out = io.StringIO()
     Console(file=out, width=1000).print(grid)
     passed = sum(row.state is State.FINISHED for row in rows)

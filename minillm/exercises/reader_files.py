@@ -33,6 +33,10 @@ class UnusableCodeError(Exception):
     """A reader's code that cannot be loaded. The message is for the reader and names the line."""
 
 
+class UnusableFileError(UnusableCodeError):
+    """The same of a whole file: it cannot be read, or its header (the imports at the top) cannot be run."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of a file: its text, and the number of its first line."""
@@ -62,14 +66,14 @@ def shown(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """The text of a reader's file. Raises UnusableCodeError where there is none."""
+    """The text of a reader's file. Raises UnusableFileError where there is none."""
     way_out = f"`minillm exercises reset {int(path.stem.removeprefix('ch'))}` gives its stubs back"
     try:
         return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark of its encoding
     except OSError as error:
-        raise UnusableCodeError(f"{shown(path)} cannot be read ({error.strerror}): {way_out}") from None
+        raise UnusableFileError(f"{shown(path)} cannot be read ({error.strerror}): {way_out}") from None
     except UnicodeDecodeError:
-        raise UnusableCodeError(f"{shown(path)} is not UTF-8 text: save it as such, or {way_out}") from None
+        raise UnusableFileError(f"{shown(path)} is not UTF-8 text: save it as such, or {way_out}") from None
 
 
 def pristine(file_name: str) -> str:
@@ -146,9 +150,10 @@ def load(exercise: Exercise) -> Callable[..., Any]:
             " puts a single stub into their place"
         )
     namespace, failures = _namespace(path, text)
-    for part in (_HEADER, exercise.id):
-        if part in failures:
-            raise UnusableCodeError(failures[part])
+    if _HEADER in failures:
+        raise UnusableFileError(failures[_HEADER])
+    if exercise.id in failures:
+        raise UnusableCodeError(failures[exercise.id])
     function = namespace.get(exercise.name)
     if not callable(function):
         raise UnusableCodeError(

@@ -13,8 +13,11 @@ class Verdict:
     passed: bool
     text: str
     cause: str = ""  # the likely cause, where one is known
+    waits_for: tuple[str, ...] = ()  # ids: this answer is right, and calls the reader's answers to these, which are not
+    of_the_file: bool = False  # the whole file cannot be used, and each of its exercises fails alike
 
 
-def failed(exercise: Exercise, *lines: str, cause: str = "") -> Verdict:
+def failed(exercise: Exercise, *lines: str, cause: str = "", waits_for: tuple[str, ...] = ()) -> Verdict:
     """A verdict that says no."""
-    return Verdict(exercise, False, "\n".join((f"{exercise.id} {exercise.title}: not yet.", *lines)), cause)
+    text = "\n".join((f"{exercise.id} {exercise.title}: not yet.", *lines))
+    return Verdict(exercise, False, text, cause, waits_for)

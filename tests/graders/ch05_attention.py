@@ -128,10 +128,11 @@ def _by_hand(
     mask: Callable[[int, int], Tensor] | None = None,
     fill: float = -math.inf,
     weights: Callable[[Tensor], Tensor] = lambda scores: scores.softmax(dim=-1),
+    transpose: Callable[[Tensor], Tensor] = lambda k: k.transpose(-2, -1),
 ) -> Tensor:
     """Attention in five lines; each argument replaces one of its decisions."""
     group = q.shape[1] // k.shape[1]
-    scores = q @ spread(k, group).transpose(-2, -1) * scale(q, k)  # [B, H, T, S]
+    scores = q @ transpose(spread(k, group)) * scale(q, k)  # [B, H, T, S]
     if mask is not None:
         scores = scores.masked_fill(~mask(q.shape[2], k.shape[2]), fill)
     return weights(scores) @ spread(v, group)  # [B, H, T, D]
@@ -143,6 +144,11 @@ def _lower_right(q_len: int, kv_len: int) -> Tensor:
 
 def _upper_left(q_len: int, kv_len: int) -> Tensor:
     return torch.ones(q_len, kv_len, dtype=torch.bool).tril()
+
+
+def _scale_without_import(q: Tensor, k: Tensor) -> float:
+    """What Python does at `math.sqrt(...)` where nobody has imported math."""
+    raise NameError("name 'math' is not defined")
 
 
 def _naive_softmax(scores: Tensor) -> Tensor:
@@ -192,6 +198,25 @@ _SHARED_MUTANTS: tuple[tuple[dict, str], ...] = (
         " reads h // (H / Hkv): repeat_interleave, not repeat.",
     ),
     (
+        {"scale": _scale_without_import},
+        "math is not imported where your function is. Say `import math` at the top of the file (in a notebook, in a"
+        " cell that you run first), or do without it: head_dim ** 0.5.",
+    ),
+    (
+        {"transpose": lambda k: k.permute(3, 2, 1, 0)},  # what `.T` gives, less the warning
+        "`.T` turns round *all* axes: [B, H, S, D] becomes [D, S, H, B]. Only the last two are to change places:"
+        " k.transpose(-2, -1), or k.mT.",
+    ),
+    (
+        {"transpose": lambda k: k.t()},
+        "`.t()` is for plain matrices. Of k's four axes, the last two are to change places: k.transpose(-2, -1).",
+    ),
+    (
+        {"weights": lambda scores: scores},
+        "There is no softmax: you mix the values by the scores themselves. Each query's scores become weights first,"
+        " that are positive and sum to one: scores.softmax(dim=-1).",
+    ),
+    (
         {"weights": lambda scores: scores.softmax(dim=-2)},
         "Softmax runs over the queries. Each query's weights over the *keys* sum to one: the last axis.",
     ),
@@ -210,6 +235,11 @@ _NO_GROUPS = (
     "q has H heads and k only Hkv, and PyTorch cannot pair them. Let each key/value head serve its H / Hkv query heads:"
     " k.repeat_interleave(H // Hkv, dim=1), or an axis of its own for the group."
 )
+_NOT_TRANSPOSED = (
+    "k is not transposed. q @ k would pair q's last axis, D, with k's last but one, S: the last two axes of k are to"
+    " change places, q @ k.transpose(-2, -1)."
+)
+_INNER_SIZES_DIFFER = "RuntimeError: Expected size for first two dimensions of batch2 tensor to be"
 _WRITES_KEYS = (
     "You scale k in place. The result is right, this once: k is a view of the cache, and the next token finds the old"
     " keys scaled twice. Scale the scores, or a copy."
@@ -287,6 +317,7 @@ SINGLE_QUERY_ATTENTION = Grader(
             " is q.view(B, Hkv, H / Hkv, D), and the same order back.",
         ),
         Mutant(_single(spread=lambda x, group: x), _NO_GROUPS),
+        Mutant(_single(transpose=lambda k: k), _NOT_TRANSPOSED, begins=_INNER_SIZES_DIFFER),
         Mutant(_scaled_keys, _WRITES_KEYS),
         Mutant(_cast_up, _WRONG_DTYPE),
         Mutant(_always_float32, _ALWAYS_FLOAT32),
@@ -362,6 +393,16 @@ CAUSAL_MASK = Grader(
             "Rows and columns are swapped: [q_len, kv_len] has a row for each query.",
         ),
         Mutant(
+            lambda t, s, device=None: _ones(s, t, device).tril(s - t),
+            "The two sizes are swapped: the mask is [q_len, kv_len], with a row for each query and a column for each"
+            " key.",
+        ),
+        Mutant(
+            lambda t, s, device=None: _ones(s, t, device).tril(),
+            "The two sizes are swapped: the mask is [q_len, kv_len], with a row for each query. And the first query"
+            " stands at position kv_len - q_len, not at 0.",
+        ),
+        Mutant(
             lambda t, s, device=None: torch.full((t, s), -math.inf, device=device).triu(s - t + 1),
             "That is an additive mask, 0 and -inf. A bool mask is wanted, True where the query may look.",
         ),
@@ -395,6 +436,16 @@ def _masked(mask: Callable[[int, int], Tensor] | None = _lower_right, **changes:
 def _zeroed_scores(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     mask = _lower_right(q.shape[2], k.shape[2])
     return _by_hand(q, k, v, weights=lambda scores: (scores * mask).softmax(dim=-1))
+
+
+def _exponentials_by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    mask = _lower_right(q.shape[2], k.shape[2])
+
+    def weights(scores: Tensor) -> Tensor:
+        visible = scores.exp() * mask
+        return visible / visible.sum(dim=-1, keepdim=True)
+
+    return _by_hand(q, k, v, weights=weights)
 
 
 def _lowered(amount: float) -> Function:
@@ -538,6 +589,13 @@ CAUSAL_ATTENTION = Grader(
             "The new tokens attend to each other only. All that is cached comes before them: use the whole of k and v.",
         ),
         Mutant(_masked(spread=lambda x, group: x), _NO_GROUPS),
+        Mutant(_masked(transpose=lambda k: k), _NOT_TRANSPOSED, begins=_INNER_SIZES_DIFFER),
+        Mutant(
+            _exponentials_by_hand,
+            "Your exponentials overflow: exp(300) is infinite in float32, and infinity times 0, or by infinity, is nan."
+            " Put -inf into the hidden scores, and let torch.softmax do the rest (or subtract each row's largest score"
+            " first).",
+        ),
         Mutant(lambda q, k, v: _scaled_keys(q, k, v, _lower_right), _WRITES_KEYS),
         Mutant(lambda q, k, v: _cast_up(q, k, v, _lower_right), _WRONG_DTYPE),
         Mutant(lambda q, k, v: _always_float32(q, k, v, _lower_right), _ALWAYS_FLOAT32),

@@ -28,6 +28,8 @@ _SMOL = "SmolLM2-135M: 30 layers, 9 query heads, 3 key/value heads, head_dim 64"
 _LLAMA = "Llama-2-13B: 40 layers, 40 query heads, 40 key/value heads, head_dim 128"
 _WIDE = "3 layers, 6 query heads, 2 key/value heads, head_dim 10, hidden_size 48"
 
+_NO_SUCH_FIELD = "AttributeError: 'ModelConfig' object has no attribute"
+
 # Wanted figures are worked by hand: 2 x layers x key/value heads x head_dim x bytes of a number.
 BYTES_PER_TOKEN = Grader(
     cases=[
@@ -86,6 +88,16 @@ BYTES_PER_TOKEN = Grader(
         Mutant(
             lambda c, dtype: 2.0 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * dtype.itemsize,
             "The value is right, but it is a float. Bytes come in whole numbers: multiply ints, and divide with //.",
+        ),
+        Mutant(
+            lambda c, dtype: 2 * c.num_layers * c.num_kv_heads * c.head_dim * dtype.itemsize,
+            "The config has no field of that name. The three that you need are num_hidden_layers, num_key_value_heads"
+            " and head_dim; minillm/config.py lists all.",
+            begins=_NO_SUCH_FIELD,
+        ),
+        Mutant(
+            lambda c, dtype: 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * dtype.element_size(),
+            "element_size() is a method of tensors. A dtype knows its bytes under another name: dtype.itemsize.",
         ),
     ],
     alternatives=[
@@ -156,6 +168,17 @@ TOKENS_THAT_FIT = Grader(
                 b // (2 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * dtype.itemsize * n)
             ),
             "You count the query heads in the bytes of a token. Only the key/value heads are kept; see 5.1.",
+        ),
+        Mutant(
+            lambda b, c, dtype, n=1: b // (2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * 2 * n),
+            "You take 2 bytes per number whatever the dtype. A float32 has 4, an int8 has 1: dtype.itemsize knows; see"
+            " 5.1.",
+        ),
+        Mutant(
+            lambda b, c, dtype, n=1: b // (2 * c.num_layers * c.num_kv_heads * c.head_dim * dtype.itemsize * n),
+            "The config has no field of that name. minillm/config.py lists those it has; your 5.1 puts the right ones"
+            " together already.",
+            begins=_NO_SUCH_FIELD,
         ),
         Mutant(
             lambda b, c, dtype, n=1: int(torch.tensor(b, dtype=torch.float32) / (_per_token(c, dtype) * n)),

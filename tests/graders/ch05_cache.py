@@ -156,6 +156,7 @@ def _another_class(error: type[Exception]) -> str:
     )
 
 
+_IN_OWN_WORDS = "InputError"  # a refusal out of place: everybody words it in another way
 _OTHER_CLASSES = (ValueError, Exception, RuntimeError, IndexError)
 
 
@@ -290,6 +291,18 @@ def _heads_for_places(self: KVCache, layer: int, k: Tensor, v: Tensor, start: in
 
 def _no_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     return _in_place(self, layer, k, v, self.length, self.length + k.shape[2])
+
+
+def _axis_for_tokens(axis: int) -> Function:
+    """An answer that takes the size of another axis of k for the number of new tokens."""
+
+    def append(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
+        end = self.length + k.shape[axis]
+        if end > self.max_seq_len:
+            raise InputError("full")
+        return _in_place(self, layer, k, v, self.length, end)
+
+    return append
 
 
 def _late_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
@@ -467,12 +480,23 @@ APPEND = Grader(
             " vanishes, and with several PyTorch complains in its own words. Raise InputError first.",
         ),
         Mutant(
+            _axis_for_tokens(1),
+            "You take k.shape[1] for the number of new tokens. k is [B, Hkv, T, D]: that one counts the heads, and"
+            " k.shape[2] the tokens.",
+        ),
+        Mutant(
+            _axis_for_tokens(0),
+            "You take len(k), or k.shape[0], for the number of new tokens. k is [B, Hkv, T, D]: that one counts the"
+            " sequences, and k.shape[2] the tokens.",
+        ),
+        Mutant(
             _late_check,
             "You check for room after you have written a part. A refusal must leave the cache as it was: check first.",
         ),
         Mutant(
             _strict_check,
             "You refuse to fill the last place. A cache of 7 tokens has room for 7: only *more* is too many.",
+            begins=_IN_OWN_WORDS,
         ),
         Mutant(
             _assertion,
@@ -518,8 +542,8 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
             "the cache's max_seq_len": room,
             "cache.keys": keys,
             "cache.values": values,
-            "cache.keys after two more tokens": cache.keys,
-            "cache.values after two more tokens": cache.values,
+            "cache.keys once two more tokens are appended": cache.keys,
+            "cache.values once two more tokens are appended": cache.values,
             "the cache's memory is": memory,
         }
 
@@ -531,8 +555,8 @@ def _truncate_case(given: str, *, held: int, length: int) -> Case:
             "the cache's max_seq_len": _ROOM,
             "cache.keys": keys,
             "cache.values": values,
-            "cache.keys after two more tokens": _written(keys, 1, k, length),
-            "cache.values after two more tokens": _written(values, 1, v, length),
+            "cache.keys once two more tokens are appended": _written(keys, 1, k, length),
+            "cache.values once two more tokens are appended": _written(values, 1, v, length),
             "the cache's memory is": SAME,
         }
 
@@ -582,6 +606,12 @@ def _step_back(self: KVCache, length: int) -> None:
 def _clear(self: KVCache, length: int) -> None:
     self.keys[:, :, :, length:] = 0
     self.values[:, :, :, length:] = 0
+    self._length = length
+
+
+def _clear_forgotten(self: KVCache, length: int) -> None:
+    self.keys[:, :, :, length : self._length] = 0
+    self.values[:, :, :, length : self._length] = 0
     self._length = length
 
 
@@ -686,6 +716,12 @@ def _not_the_same(self: KVCache, length: int) -> None:
     self._length = length
 
 
+def _only_below(self: KVCache, length: int) -> None:
+    if not length < self._length:
+        raise InputError("no")
+    self._length = length
+
+
 def _neither_end(self: KVCache, length: int) -> None:
     if not 0 < length < self._length:
         raise InputError("no")
@@ -699,9 +735,7 @@ def _assert_range(self: KVCache, length: int) -> None:
 
 TRUNCATE = Grader(
     cases=[
-        _truncate_case(
-            "a cache that holds 5 of 7 tokens; length = 3; then two more tokens are appended", held=5, length=3
-        ),
+        _truncate_case("a cache that holds 5 of 7 tokens; length = 3", held=5, length=3),
         _truncate_case("a cache that holds 5 of 7 tokens; length = 0: everything is forgotten", held=5, length=0),
         _truncate_case("a cache that holds 4 of 7 tokens; length = 4: nothing is forgotten", held=4, length=4),
         _truncate_case("an empty cache; length = 0", held=0, length=0),
@@ -718,6 +752,11 @@ TRUNCATE = Grader(
             _checked_truncate(_clear),
             "You erase what is forgotten. Nothing reads it, and the next append overwrites it: the work grows with the"
             " cache, and buys nothing.",
+        ),
+        Mutant(
+            _checked_truncate(_clear_forgotten),
+            "You erase the tokens that are forgotten. Nothing reads them any more, and the next append overwrites them:"
+            " set the length, and leave the numbers where they are.",
         ),
         Mutant(
             _checked_truncate(_slice),
@@ -779,16 +818,25 @@ TRUNCATE = Grader(
         Mutant(
             _not_to_nothing,
             "You refuse 0. An empty cache is a good cache: a new conversation starts with it.",
+            begins=_IN_OWN_WORDS,
         ),
         Mutant(
             _not_the_same,
             "You refuse the length that the cache has. Forgetting nothing is allowed: a prompt that shares all of its"
             " tokens with the last one asks for that.",
+            begins=_IN_OWN_WORDS,
+        ),
+        Mutant(
+            _only_below,
+            "You ask for length < self.length. The length that the cache has is allowed too (forgetting nothing), and a"
+            " negative one is not: 0 <= length <= self.length.",
+            begins=_IN_OWN_WORDS,
         ),
         Mutant(
             _neither_end,
             "You refuse both 0 and the length that the cache has. Forgetting everything and forgetting nothing are both"
             " allowed: 0 <= length <= self.length.",
+            begins=_IN_OWN_WORDS,
         ),
         Mutant(
             _assert_range,
