@@ -445,9 +445,9 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# One cell for each exercise of chapter 5: replace `todo(...)` by your code, run the cell, and read its verdict. A wrong
-# answer is told what was given, what was wanted, and what the likely misunderstanding is. You can begin right here: run
-# the next cell, and those of the exercises, and nothing above.
+# One cell for each exercise of chapter 5: replace `todo(...)` by your code, run the cell, and read its verdict. A
+# wrong answer is told what was given, what was wanted, and what the likely misunderstanding is. You can begin right
+# here: run the next cell, and those of the exercises, and nothing above.
 #
 # `hint("5.2")` gives a hint, a little more each time. What passes belongs into `minillm/exercises/ch05.py`: from there
 # `--mine` runs the engine on it, and `!minillm grade 5` grades it, in a cell like any other.
@@ -576,7 +576,7 @@ def causal_attention(
     all, however low the visible ones' scores are. k and v belong to the cache: do not write into them.
 
     About 8 lines by hand; 1 to 5 with `F.scaled_dot_product_attention`, if you know what its `is_causal` means when
-    T < S. You may call your 5.3 and 5.4.
+    T < S. You may call your 5.4, and your 5.3: that a decode step needs no mask is worth using, and not graded.
     """
     todo("5.5")
 
