@@ -278,7 +278,7 @@ def test_a_gguf_file_is_counted_as_it_is_stored_unless_another_format_is_asked_f
         (("--context", "1" + "0" * 30), "context must be at least 1 and below 2^31"),
         (("--batch", "0"), "batch must be at least 1"),
         (("--gpus", "3"), "3 GPUs cannot share 32 attention heads"),
-        (("--gpus", "32", "--quantization", "int4"), "whole blocks of 128 weights in int4 each: take 1, 2, 4, 8, 16"),
+        (("--gpus", "32", "--quantization", "int4"), "in whole blocks of 128 weights in int4: take 1, 2, 4, 8, 16"),
         (("--gpu", "h1000"), "h1000"),
         (("--gpu", ""), "no accelerator"),
         (("--memory", "abc"), "'abc' is no amount of memory"),
