@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
-from minillm.machine.describe import Description, describe
+from minillm.machine.describe import DEFAULT_MODEL, Description, describe
 from minillm.machine.formats import COMPUTE_DTYPES, DTYPE_BYTES, QUANTIZATIONS, format_of
 from minillm.machine.memory import CUDA_CONTEXT_BYTES, Workload, kv_bytes_per_token
 from minillm.machine.shape import num_active_params, num_params
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from minillm.machine.specs import Accelerator
 
 PROG = "minillm fit"
-DEFAULT_MODEL = "smollm2-135m"
 COMMON_GPUS = ("T4", "L4", "RTX 4090", "RTX 5090", "L40S", "A100 40GB", "A100 80GB", "H100", "H200", "B200")
 """What the verdict is given for where none is asked about."""
 

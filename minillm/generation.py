@@ -10,6 +10,7 @@ from minillm.device import clock
 from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
 from minillm.machine.limits import measure_limits
+from minillm.machine.roofline import mbu
 from minillm.metrics import Metrics, decode_ceiling, time_per_output_token, tokens_held
 from minillm.model import Llama, weight_bytes_per_pass
 from minillm.prefill import prefill
@@ -170,13 +171,18 @@ class Generation:
         with contextlib.suppress(RuntimeError, MemoryError):  # torch's out-of-memory error is a RuntimeError
             self.bandwidth_bytes_per_s = measure_limits(self.model.device, dtypes=()).bandwidth_bytes_per_s
 
+    def decode_contexts(self) -> tuple[int, int]:
+        """How many tokens the first and the last decode pass so far have in view: the one for the second token has the
+        prompt and the first, each further one a token more.
+        """
+        prompt = len(self.prompt_ids)
+        return tokens_held(prompt, 2), tokens_held(prompt, max(2, len(self.timed_steps)))
+
     def decode_bytes_per_pass(self) -> tuple[float, float]:
         """What a decode pass of this request reads, in bytes: the weights; and, as a mean, keys and values so far."""
         kv_bytes = 0.0
         if isinstance(self.cache, KVCache):
-            prompt, tokens = len(self.prompt_ids), len(self.token_times_s)
-            # The pass for the second token reads the prompt and the first; each further one reads one token more.
-            first, last = tokens_held(prompt, 2), tokens_held(prompt, max(2, tokens))
+            first, last = self.decode_contexts()
             kv_bytes = (first + last) / 2 * self.cache.bytes_per_token
         return float(weight_bytes_per_pass(self.model)), kv_bytes
 
@@ -184,9 +190,11 @@ class Generation:
         """Times and rates so far."""
         times, computed = self.token_times_s, len(self.prompt_ids) - self.cached_tokens
         tpot_s = time_per_output_token(times)
-        ceiling = None
+        ceiling = utilization = None
         if tpot_s and self.bandwidth_bytes_per_s:
-            ceiling = decode_ceiling(self.bandwidth_bytes_per_s, *self.decode_bytes_per_pass())
+            read = self.decode_bytes_per_pass()
+            ceiling = decode_ceiling(self.bandwidth_bytes_per_s, *read)
+            utilization = mbu(sum(read), tpot_s, self.bandwidth_bytes_per_s)
         return Metrics(
             prompt_tokens=len(self.prompt_ids),
             cached_tokens=self.cached_tokens,
@@ -198,5 +206,5 @@ class Generation:
             kv_bytes=self.cache.used_bytes if isinstance(self.cache, KVCache) else 0,
             total_s=times[-1] if times else 0.0,
             bandwidth_ceiling_tokens_per_s=ceiling,
-            mbu=1.0 / tpot_s / ceiling if tpot_s and ceiling else None,
+            mbu=utilization,
         )

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
-from minillm.machine.describe import describe
+from minillm.machine.describe import DEFAULT_MODEL, describe
 from minillm.machine.formats import DTYPE_BYTES
 from minillm.machine.roofline import (
     Machine,
@@ -27,7 +27,6 @@ from minillm.machine.roofline import (
 from minillm.machine.shape import ModelShape
 
 PROG = "minillm limits"
-DEFAULT_MODEL = "smollm2-135m"
 
 
 @dataclass(frozen=True)

@@ -79,16 +79,19 @@ class Linear(nn.Linear):
         num_rows = input.numel() // self.in_features
         native = cpu_multiplies(weight.dtype)
         if num_rows == 1 and (weight.dtype == torch.float32 or not native):
-            product = self._matvec(input.reshape(-1)).view(*input.shape[:-1], self.out_features)  # [..., out]
-            return product if bias is None else product + bias
+            return self._shaped(self._matvec(input.reshape(-1)), input)  # [..., out]
         if 1 < num_rows <= FEW_ROWS and weight.dtype == torch.float32:
             columns = input.reshape(num_rows, -1).mT  # [in, rows]
-            product = (weight @ columns).mT.contiguous().view(*input.shape[:-1], self.out_features)  # [..., out]
-            return product if bias is None else product + bias
+            return self._shaped((weight @ columns).mT.contiguous(), input)  # [..., out]
         if num_rows >= WIDEN_FROM_ROWS and not native:
             wide_bias = None if bias is None else bias.float()
             return F.linear(input.float(), weight.float(), wide_bias).to(weight.dtype)  # [..., out]
         return F.linear(input, weight, bias)  # [..., out]
+
+    def _shaped(self, product: Tensor, input: Tensor) -> Tensor:
+        """A product of rows in the shape that `input` asks for, [..., out], with the bias."""
+        product = product.view(*input.shape[:-1], self.out_features)  # [..., out]
+        return product if self.bias is None else product + self.bias
 
     def _matvec(self, x: Float[Tensor, " in_features"]) -> Float[Tensor, " out_features"]:
         if self.weight.dtype == torch.float32:

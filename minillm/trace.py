@@ -9,7 +9,6 @@ from rich.text import Text
 
 from minillm.generation import Generation
 from minillm.kv_cache import KVCache
-from minillm.metrics import tokens_held
 from minillm.model import weight_bytes_per_pass
 
 
@@ -77,8 +76,7 @@ def journey(generation: Generation) -> list[JourneyStep]:
 def _decode_row(generation: Generation, weights: str, per_token: int) -> JourneyStep:
     """All passes of the decode loop in one row. The pass before the n-th token reads the context of n - 1 others."""
     passes = generation.steps[1:]
-    first_context = tokens_held(len(generation.prompt_ids), 2)
-    last_context = tokens_held(len(generation.prompt_ids), len(generation.steps))
+    first_context, last_context = generation.decode_contexts()
     if per_token:
         read = f"{human_bytes(first_context * per_token)} to {human_bytes(last_context * per_token)} of K and V"
         went_in, moved = "1 id each", f"per pass: {weights} of weights and {read} read"

@@ -52,6 +52,7 @@ THE_MACHINE: tuple[Exercise, ...] = (
             "bytes_per_pass / seconds_per_pass / bandwidth_bytes_per_s",
         ),
         section="measure-it",
+        called="for the metrics where the bandwidth is known",
     ),
     Exercise(
         "9.5",

@@ -12,6 +12,11 @@ from minillm.machine.shape import ModelShape
 from minillm.machine.shape_files import read_config, read_gguf
 from minillm.machine.well_known import BY_NAME, WELL_KNOWN
 
+DEFAULT_MODEL = "smollm2-135m"
+"""What is described where no model is named: the alias of `loading.registry`, whose import would cost more than the
+answer does.
+"""
+
 
 @dataclass(frozen=True)
 class Description:
