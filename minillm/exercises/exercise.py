@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 CHAPTERS = {
     1: "chapters/01-the-journey.md",
+    2: "chapters/02-text-becomes-tokens.md",
+    3: "chapters/03-inside-the-transformer.md",
+    4: "chapters/04-prefill.md",
     5: "chapters/05-the-kv-cache.md",
+    6: "chapters/06-the-decode-loop.md",
+    7: "chapters/07-choosing-the-next-token.md",
+    8: "chapters/08-back-to-text.md",
     9: "chapters/09-two-resources.md",
     10: "chapters/10-will-it-fit.md",
     11: "chapters/11-bringing-up-the-box.md",

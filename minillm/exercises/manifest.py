@@ -4,11 +4,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from minillm.errors import InputError
-from minillm.exercises.exercise import CHAPTERS, Exercise
-from minillm.exercises.one_request import ONE_REQUEST
-from minillm.exercises.the_machine import THE_MACHINE
+from minillm.exercises.chapters import ch01, ch02, ch03, ch04, ch05, ch06, ch07, ch08, ch09, ch10, ch11
+from minillm.exercises.exercise import Exercise
 
-EXERCISES: tuple[Exercise, ...] = (*ONE_REQUEST, *THE_MACHINE)
+EXERCISES: tuple[Exercise, ...] = (
+    *ch01.EXERCISES,
+    *ch02.EXERCISES,
+    *ch03.EXERCISES,
+    *ch04.EXERCISES,
+    *ch05.EXERCISES,
+    *ch06.EXERCISES,
+    *ch07.EXERCISES,
+    *ch08.EXERCISES,
+    *ch09.EXERCISES,
+    *ch10.EXERCISES,
+    *ch11.EXERCISES,
+)
 
 
 def find(exercise_id: Any) -> Exercise:
@@ -44,5 +55,5 @@ def select_all(what: Iterable[str]) -> tuple[Exercise, ...]:
 
 
 def _known_chapters() -> str:
-    *others, last = map(str, CHAPTERS)
+    *others, last = dict.fromkeys(str(exercise.chapter) for exercise in EXERCISES)
     return f"chapters {', '.join(others)} and {last}"
