@@ -16,7 +16,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " normal number: torch.finfo(logits.dtype).tiny.",
         ),
         called="for every token, when the temperature is above 0",
-        section="the-four-that-cut",
+        section="what-moves",
     ),
     Exercise(
         "7.2",
@@ -30,7 +30,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " penalty), scattered into a clone. An empty list makes an index of floats: return early.",
         ),
         called="for every token",
-        section="the-three-that-move",
+        section="what-moves",
     ),
     Exercise(
         "7.3",
@@ -44,7 +44,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " logits >= logits.max() + log(min_p); mind log(0).",
         ),
         called="for every token, when the temperature is above 0",
-        section="the-four-that-cut",
+        section="what-cuts",
     ),
     Exercise(
         "7.4",
@@ -59,7 +59,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " the rarest: return early.",
         ),
         called="for every token, when the temperature is above 0",
-        section="the-four-that-cut",
+        section="what-cuts",
     ),
     Exercise(
         "7.5",
