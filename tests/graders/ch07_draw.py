@@ -163,6 +163,10 @@ DRAW = Grader(
             "The result is [B, 1]. One id for each row, [B]: .squeeze(1).",
         ),
         Mutant(
+            lambda p, u: _search(p, u, squeeze=False).squeeze(),
+            "squeeze() without an axis drops *every* axis of size 1, so a batch of one loses its batch: .squeeze(1).",
+        ),
+        Mutant(
             lambda p, u: (p > u[:, None]).int().argmax(-1),
             "You compare u with each probability by itself. It falls on a line where the tokens lie side by side:"
             " compare with the running sum.",

@@ -91,6 +91,11 @@ TEMPERATURE = Grader(
             lambda x, t: ((x - x.max()) / t).to(torch.float32),
             "The result is float32 whatever came in: keep the dtype of `logits`.",
         ),
+        Mutant(
+            lambda x, t: torch.full_like(x, NEVER).index_fill(0, x.argmax(), 0.0) if t < 1e-5 else x / t,
+            "At a very small temperature you give everything to one token. Two that are equally likely stay so at any"
+            " temperature: each has a half.",
+        ),
         Mutant(_divided_in_place, IN_PLACE),
     ],
     alternatives=[
@@ -148,6 +153,12 @@ def _index_of_a_set(logits: Tensor, ids: Collection[int], penalty: float) -> Ten
     index = torch.tensor(ids)
     changed = logits.clone()
     changed[index] = torch.where(logits[index] < 0, logits[index] * penalty, logits[index] / penalty)
+    return changed
+
+
+def _indexed_as_it_came(logits: Tensor, ids: Any, penalty: float) -> Tensor:
+    changed = logits.clone()
+    changed[ids] = torch.where(logits[ids] < 0, logits[ids] * penalty, logits[ids] / penalty)
     return changed
 
 
@@ -214,6 +225,12 @@ REPETITION_PENALTY = Grader(
             "token_ids may be a set (the sampler keeps one), and torch.tensor does not take sets: list(token_ids)"
             " first.",
             begins="RuntimeError: Could not infer dtype of set",
+        ),
+        Mutant(
+            _indexed_as_it_came,
+            "token_ids may be a set, which is no index (and a tuple would be one of several axes): make a tensor of it"
+            " first, torch.tensor(list(token_ids)).",
+            begins="IndexError: only integers, slices",
         ),
         Mutant(
             _empty_index,
