@@ -17,7 +17,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from minillm import sampler
+from minillm import logits_processors
 from minillm.errors import InputError
 from minillm.sampler import Sampled, SamplerState, SamplingParams, inverse_cdf, sample, sample_one
 
@@ -43,29 +43,33 @@ def kept(logits: torch.Tensor) -> list[int]:
 
 def test_logit_bias_adds_to_the_named_tokens_alone():
     logits = torch.tensor([1.0, 2.0, 3.0])
-    torch.testing.assert_close(sampler.apply_logit_bias(logits, {2: -100.0, 0: 0.5}), torch.tensor([1.5, 2.0, -97.0]))
+    torch.testing.assert_close(
+        logits_processors.apply_logit_bias(logits, {2: -100.0, 0: 0.5}), torch.tensor([1.5, 2.0, -97.0])
+    )
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.3, 7.0])
 def test_repetition_penalty_equals_transformers(penalty):
     logits, token_ids = random_logits(1), [5, 9, 5, 0, VOCAB - 1, 9, 123]
     theirs = by_transformers(RepetitionPenaltyLogitsProcessor(penalty), logits, token_ids)
-    torch.testing.assert_close(sampler.apply_repetition_penalty(logits, token_ids, penalty), theirs, rtol=0, atol=0)
+    torch.testing.assert_close(
+        logits_processors.apply_repetition_penalty(logits, token_ids, penalty), theirs, rtol=0, atol=0
+    )
 
 
 def test_presence_and_frequency_penalty_follow_the_formula_of_the_openai_api():
     # mu[j] - c[j] * frequency_penalty - (c[j] > 0) * presence_penalty, for c = 3, 0, 1, 0
     logits, counts = torch.tensor([2.0, 2.0, -1.0, 0.0]), {0: 3, 2: 1}
-    by_frequency = sampler.apply_frequency_penalty(logits, counts, 0.5)
+    by_frequency = logits_processors.apply_frequency_penalty(logits, counts, 0.5)
     torch.testing.assert_close(by_frequency, torch.tensor([0.5, 2.0, -1.5, 0.0]))
-    by_presence = sampler.apply_presence_penalty(logits, counts, 0.25)
+    by_presence = logits_processors.apply_presence_penalty(logits, counts, 0.25)
     torch.testing.assert_close(by_presence, torch.tensor([1.75, 2.0, -1.25, 0.0]))
 
 
 def test_a_negative_penalty_makes_repeating_likelier():
     logits = torch.zeros(2)
-    assert sampler.apply_presence_penalty(logits, [1], -0.5).tolist() == [0.0, 0.5]
-    assert sampler.apply_frequency_penalty(logits, {1: 2}, -0.5).tolist() == [0.0, 1.0]
+    assert logits_processors.apply_presence_penalty(logits, [1], -0.5).tolist() == [0.0, 0.5]
+    assert logits_processors.apply_frequency_penalty(logits, {1: 2}, -0.5).tolist() == [0.0, 1.0]
 
 
 def test_repetition_penalty_sees_the_prompt_and_the_others_only_the_completion():
@@ -74,7 +78,7 @@ def test_repetition_penalty_sees_the_prompt_and_the_others_only_the_completion()
     logits = torch.tensor([1.0, 1.0, 1.0])
 
     def processed(**penalty: float) -> list[float]:
-        return sampler.process_logits(logits, SamplingParams(**penalty), state).tolist()
+        return logits_processors.process_logits(logits, SamplingParams(**penalty), state).tolist()
 
     assert processed(repetition_penalty=2.0) == [0.5, 0.5, 1.0]
     assert processed(presence_penalty=2.0) == [1.0, -1.0, 1.0]
@@ -85,7 +89,7 @@ def test_repetition_penalty_sees_the_prompt_and_the_others_only_the_completion()
 def test_temperature_gives_the_distribution_of_transformers(temperature):
     logits = random_logits(2)
     theirs = by_transformers(TemperatureLogitsWarper(temperature), logits)
-    ours = sampler.apply_temperature(logits, temperature)
+    ours = logits_processors.apply_temperature(logits, temperature)
     torch.testing.assert_close(ours.log_softmax(0), theirs.log_softmax(0), rtol=1e-5, atol=1e-5)
 
 
@@ -93,7 +97,7 @@ def test_temperature_gives_the_distribution_of_transformers(temperature):
 def test_a_very_small_temperature_is_nearly_greedy_and_never_nan(temperature):
     # Plain division overflows to inf - inf in the softmax, or is 0 / 0 where float32 rounds the divisor to 0
     logits = random_logits(3) * 100
-    probs = sampler.apply_temperature(logits, temperature).softmax(0)
+    probs = logits_processors.apply_temperature(logits, temperature).softmax(0)
     assert kept(probs.log()) == [int(logits.argmax())], "all of the probability belongs to the likeliest token"
 
 
@@ -101,12 +105,12 @@ def test_a_very_small_temperature_is_nearly_greedy_and_never_nan(temperature):
 def test_top_k_equals_transformers(top_k):
     logits = random_logits(4)
     theirs = by_transformers(TopKLogitsWarper(top_k), logits)
-    torch.testing.assert_close(sampler.keep_top_k(logits, top_k), theirs, rtol=0, atol=0)
+    torch.testing.assert_close(logits_processors.keep_top_k(logits, top_k), theirs, rtol=0, atol=0)
 
 
 def test_top_k_keeps_what_ties_with_the_last_token_kept_as_transformers_does():
     logits = torch.tensor([1.0, 3.0, 2.0, 2.0, 2.0, 0.0])
-    assert kept(sampler.keep_top_k(logits, 2)) == [1, 2, 3, 4]
+    assert kept(logits_processors.keep_top_k(logits, 2)) == [1, 2, 3, 4]
     assert kept(by_transformers(TopKLogitsWarper(2), logits)) == [1, 2, 3, 4]
 
 
@@ -115,7 +119,7 @@ def test_top_k_keeps_what_ties_with_the_last_token_kept_as_transformers_does():
 def test_top_p_equals_transformers(top_p, scale):
     logits = random_logits(5, scale=scale)
     theirs = by_transformers(TopPLogitsWarper(top_p), logits)
-    torch.testing.assert_close(sampler.keep_top_p(logits, top_p), theirs, rtol=0, atol=0)
+    torch.testing.assert_close(logits_processors.keep_top_p(logits, top_p), theirs, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +127,12 @@ def test_top_p_equals_transformers(top_p, scale):
 )
 def test_top_p_keeps_the_token_that_crosses_the_threshold(top_p, nucleus):
     logits = torch.tensor([0.15, 0.5, 0.05, 0.3]).log()
-    assert kept(sampler.keep_top_p(logits, top_p)) == nucleus
+    assert kept(logits_processors.keep_top_p(logits, top_p)) == nucleus
 
 
 def test_top_p_keeps_what_ties_with_the_crossing_token_where_transformers_cuts_by_its_sort():
     logits = torch.tensor([0.25, 0.5, 0.25]).log()
-    assert kept(sampler.keep_top_p(logits, 0.7)) == [0, 1, 2]
+    assert kept(logits_processors.keep_top_p(logits, 0.7)) == [0, 1, 2]
     assert len(kept(by_transformers(TopPLogitsWarper(0.7), logits))) == 2
 
 
@@ -147,19 +151,19 @@ def keep_top_p_by_full_sort(logits: torch.Tensor, top_p: float) -> torch.Tensor:
 @pytest.mark.parametrize("head", [1, 7, 256, 10 * VOCAB])
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.95, 0.999999, 1.0 - 2**-53])
 def test_looking_at_the_likeliest_first_changes_nothing_about_top_p(monkeypatch, head, top_p):
-    monkeypatch.setattr(sampler, "NUCLEUS_HEAD", head)
+    monkeypatch.setattr(logits_processors, "NUCLEUS_HEAD", head)
     for seed, scale in enumerate([0.0, 0.1, 1.0, 3.0, 30.0]):
         for dtype in (torch.float32, torch.bfloat16):  # bfloat16 is coarse: many ties
             logits = random_logits(seed, scale=scale).to(dtype).float()
             expected = keep_top_p_by_full_sort(logits, top_p)
-            assert torch.equal(sampler.keep_top_p(logits, top_p), expected), f"scale {scale}, {dtype}"
+            assert torch.equal(logits_processors.keep_top_p(logits, top_p), expected), f"scale {scale}, {dtype}"
 
 
 @pytest.mark.parametrize("min_p", [1e-6, 0.01, 0.3, 1.0])
 def test_min_p_equals_transformers(min_p):
     logits = random_logits(6)
     theirs = by_transformers(MinPLogitsWarper(min_p), logits)
-    torch.testing.assert_close(sampler.keep_min_p(logits, min_p), theirs, rtol=0, atol=0)
+    torch.testing.assert_close(logits_processors.keep_min_p(logits, min_p), theirs, rtol=0, atol=0)
 
 
 LOGITS = st.lists(
@@ -178,7 +182,7 @@ LOGITS = st.lists(
 def test_the_filters_always_leave_the_likeliest_token_and_add_none(logits, top_p, min_p, top_k, temperature):
     row = torch.tensor(logits)
     params = SamplingParams(temperature=temperature, top_p=top_p, min_p=min_p, top_k=top_k)
-    processed = sampler.process_logits(row, params, SamplerState(params))
+    processed = logits_processors.process_logits(row, params, SamplerState(params))
     assert not processed.isnan().any()
     assert int(row.argmax()) in kept(processed), "a nucleus is never empty"
     assert set(kept(processed)) <= set(kept(row)), "what was impossible stays impossible"
@@ -203,7 +207,7 @@ def test_all_steps_together_equal_those_of_transformers_in_this_order(seed):
             TopPLogitsWarper(0.9),
         ]
     )
-    ours = sampler.process_logits(logits, params, state).softmax(0)
+    ours = logits_processors.process_logits(logits, params, state).softmax(0)
     expected = by_transformers(theirs, logits, prompt + completion).softmax(0)
     assert kept(ours.log()) == kept(expected.log())
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-7)
@@ -213,21 +217,21 @@ def test_the_bias_comes_before_the_repetition_penalty():
     # (-1 + 3) / 4 = 0.5; the other way round, -1 * 4 + 3 = -1.
     params = SamplingParams(logit_bias={0: 3.0}, repetition_penalty=4.0)
     state = SamplerState(params, prompt_token_ids=[0])
-    assert sampler.process_logits(torch.tensor([-1.0, 0.0]), params, state).tolist() == [0.5, 0.0]
+    assert logits_processors.process_logits(torch.tensor([-1.0, 0.0]), params, state).tolist() == [0.5, 0.0]
 
 
 def test_the_repetition_penalty_comes_before_the_other_penalties():
     params = SamplingParams(repetition_penalty=2.0, presence_penalty=1.0, frequency_penalty=1.0)
     state = SamplerState(params)
     state.observe(0)
-    assert sampler.process_logits(torch.tensor([4.0]), params, state).tolist() == [0.0]  # 4 / 2 - 1 - 1
+    assert logits_processors.process_logits(torch.tensor([4.0]), params, state).tolist() == [0.0]  # 4 / 2 - 1 - 1
 
 
 def test_the_filters_see_the_temperature():
     logits = torch.tensor([0.6, 0.3, 0.1]).log()
     cold, hot = (SamplingParams(temperature=t, top_p=0.8) for t in (0.25, 1.0))
-    assert kept(sampler.process_logits(logits, cold, SamplerState(cold))) == [0]
-    assert kept(sampler.process_logits(logits, hot, SamplerState(hot))) == [0, 1]
+    assert kept(logits_processors.process_logits(logits, cold, SamplerState(cold))) == [0]
+    assert kept(logits_processors.process_logits(logits, hot, SamplerState(hot))) == [0, 1]
 
 
 def test_top_p_counts_only_what_min_p_and_top_k_left():
@@ -235,20 +239,20 @@ def test_top_p_counts_only_what_min_p_and_top_k_left():
     # Of the two tokens left, the first holds 0.5 / 0.7 = 71 %; of all four, only 50 %.
     for first_filter in ({"min_p": 0.35}, {"top_k": 2}):
         params = SamplingParams(temperature=1.0, top_p=0.7, **first_filter)
-        assert kept(sampler.process_logits(logits, params, SamplerState(params))) == [0], first_filter
+        assert kept(logits_processors.process_logits(logits, params, SamplerState(params))) == [0], first_filter
 
 
 # --- Purity and odd rows --------------------------------------------------------------------------------
 
 STEPS = {
-    "logit_bias": lambda x: sampler.apply_logit_bias(x, {1: 5.0}),
-    "repetition_penalty": lambda x: sampler.apply_repetition_penalty(x, [0, 1], 1.5),
-    "frequency_penalty": lambda x: sampler.apply_frequency_penalty(x, {1: 2}, 0.5),
-    "presence_penalty": lambda x: sampler.apply_presence_penalty(x, [1], 0.5),
-    "temperature": lambda x: sampler.apply_temperature(x, 0.5),
-    "min_p": lambda x: sampler.keep_min_p(x, 0.5),
-    "top_k": lambda x: sampler.keep_top_k(x, 2),
-    "top_p": lambda x: sampler.keep_top_p(x, 0.5),
+    "logit_bias": lambda x: logits_processors.apply_logit_bias(x, {1: 5.0}),
+    "repetition_penalty": lambda x: logits_processors.apply_repetition_penalty(x, [0, 1], 1.5),
+    "frequency_penalty": lambda x: logits_processors.apply_frequency_penalty(x, {1: 2}, 0.5),
+    "presence_penalty": lambda x: logits_processors.apply_presence_penalty(x, [1], 0.5),
+    "temperature": lambda x: logits_processors.apply_temperature(x, 0.5),
+    "min_p": lambda x: logits_processors.keep_min_p(x, 0.5),
+    "top_k": lambda x: logits_processors.keep_top_k(x, 2),
+    "top_p": lambda x: logits_processors.keep_top_p(x, 0.5),
 }
 
 
@@ -276,7 +280,7 @@ def test_every_step_does_nothing_at_its_neutral_value():
     state = SamplerState(params, prompt_token_ids=[1, 2])
     state.observe(3)
     logits = random_logits(10)
-    processed = sampler.process_logits(logits, params, state)
+    processed = logits_processors.process_logits(logits, params, state)
     assert torch.equal(processed, logits - logits.max()), "only the shift that a softmax does not see"
 
 
