@@ -158,8 +158,8 @@ SPLIT_AT_UNMARKED = Grader(
         Mutant(_first_only, "You cut once. A conversation has many special tokens."),
         Mutant(
             _escaped,
-            "special.pattern is a pattern already. re.escape makes a text of it that matches only itself, and nothing"
-            " is cut.",
+            "Nothing is cut. Where you have used re.escape: special.pattern is a pattern already, and escaped it matches"
+            " only itself.",
         ),
         Mutant(
             lambda text, special, mark: special.findall(text),
@@ -169,11 +169,6 @@ SPLIT_AT_UNMARKED = Grader(
             _split_by_the_pattern_itself,
             "special.split(text) drops the tokens, for the pattern has no group; and it knows nothing of a mark behind"
             " a token. Build a pattern of your own from special.pattern.",
-        ),
-        Mutant(
-            _then(lambda pieces: ["".join(pieces)]),
-            "Nothing is cut: this is the whole text without its marks, in which nobody can tell a user's tokens from"
-            " the template's any more.",
         ),
     ],
     alternatives=[_right, _by_hand, _odd_ones_as_they_are],

@@ -143,6 +143,7 @@ MERGE_WORD = Grader(
         _merging("a b c d", {"c d": 1, "a b": 0, "ab c": 5, "b c": 2}, "ab cd"),
         _merging("a b c d e", {"ab c": 7, "a b": 3, "d e": 5, "c d": 4}, "ab cd e"),
         _merging("a b x a b", {"b x": 0, "a b": 1}, "a bx ab"),
+        _merging("a b c", {"a b": 0, "b c": 1, "a bc": 4}, "ab c"),
         _merging("p q r s", {"r s": 2, "q r": 1, "p qr": 6, "pqr s": 9}, "pqrs"),
         _merging("n o n o n o", {"n o": 8, "no no": 9}, "nono no"),
         _merging("m n o", {"n m": 0, "o n": 1}, "m n o", tuple),
@@ -154,10 +155,6 @@ MERGE_WORD = Grader(
             _from_left_to_right,
             "You merge from the left, as soon as two neighbours can be merged. It is the rank that decides, wherever in"
             " the word the pair stands: what was learned first is merged first.",
-        ),
-        Mutant(
-            _choosing(lambda known, ranks: known[0]),
-            "You take the leftmost pair that has a rank, and not the pair with the lowest rank.",
         ),
         Mutant(
             _choosing(lambda known, ranks: max(known, key=ranks.__getitem__)),
