@@ -158,8 +158,8 @@ SPLIT_AT_UNMARKED = Grader(
         Mutant(_first_only, "You cut once. A conversation has many special tokens."),
         Mutant(
             _escaped,
-            "Nothing is cut. Where you have used re.escape: special.pattern is a pattern already, and escaped it matches"
-            " only itself.",
+            "Nothing is cut. Where you have used re.escape: special.pattern is a pattern already, and escaped it"
+            " matches only itself.",
         ),
         Mutant(
             lambda text, special, mark: special.findall(text),
