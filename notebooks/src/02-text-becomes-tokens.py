@@ -23,7 +23,7 @@ from minillm.kv_cache import KVCache
 from minillm.loading import load, resolve
 from minillm.machine.measure import read_bandwidth
 from minillm.prefill import prefill
-from minillm.special_text import split_at_unmarked
+from minillm.special_text import SpecialTextMarker, split_at_unmarked
 from minillm.token_bytes import byte_level_alphabet
 
 MODEL = "smollm2-135m"  # an alias, or a directory with a tokenizer.json of SmolLM2's kind
@@ -47,7 +47,7 @@ def show(text):
         print(f"{token_id:6}  {tokenizer.id_to_bytes(token_id)}")
 
 
-show("The capital of France is naïve 🙂")
+show("The naïve capital of France🙂")
 
 # %% [markdown]
 # A space belongs to the word behind it. The ï is two bytes, 🙂 is four, and here two tokens: neither of them is a
@@ -96,14 +96,15 @@ for text in (" the", "é", "\n\t", "🙂"):
 corpus = "low low low low low lower lower newest newest newest newest newest newest widest widest widest"
 words = Counter(tuple(bytes([byte]) for byte in word.encode()) for word in pre_tokenize(corpus))
 counts = count_pairs(words)
-print("most frequent:", counts.most_common(4))
+for pair, count in counts.most_common(4):
+    print(f"{pair[0]} + {pair[1]}: {count} times")
 
 for rank in range(6):
     counts = count_pairs(words)
     best = train([corpus], rank + 1)[rank]
     assert counts[best] == max(counts.values())
     words = {tuple(merge_pair(word, best)): count for word, count in words.items()}
-    print(f"rank {rank}: {best[0]} + {best[1]}, {counts[best]} times;  ", b" | ".join(max(words, key=words.get)).decode())
+    print(f"rank {rank}: {best[0]} + {best[1]}, {counts[best]} times; newest is now {list(max(words, key=words.get))}")
 
 # %% [markdown]
 # That is all of training: the list of merges, in the order in which they were found. With it, any word can be encoded,
@@ -218,7 +219,7 @@ plt.show()
 for text in ("7", "2024", "1234567", "3.14159265358979"):
     count = len(tokenizer.encode(text))
     assert count == len(text), "each digit is a word of its own, and so is the point between digits"
-    print(f"{text!r:22} {count:3} tokens")
+    print(f"{text:22} {count:3} tokens")
 for spaces in (4, 8, 16):
     text = "\n" + " " * spaces + "return x"
     print(f"a line with {spaces:2} spaces    {len(tokenizer.encode(text)):2} tokens")
@@ -241,7 +242,7 @@ naive_ids = naive.encode(rendered, add_special_tokens=False).ids
 def turns(ids):
     """How many turns begin in these ids, and in whose name."""
     starts = [place for place, token_id in enumerate(ids) if token_id == tokenizer.token_to_id("<|im_start|>")]
-    return [tokenizer.decode([ids[place + 1]]) for place in starts]
+    return [tokenizer.decode(ids[place + 1 :]).split("\n")[0] for place in starts]
 
 
 print("the caller sent one message, by:", [message["role"] for message in messages])
@@ -255,10 +256,11 @@ assert turns(naive_ids) == ["system", "user", "system", "user", "assistant"]
 
 # %%
 mark = "\ue000"
-marked = [{"role": "user", "content": evil.replace("<|", f"<{mark}|")}]
-pieces = split_at_unmarked(tokenizer.render_chat(marked), tokenizer._marker.whole, mark)
+marker = SpecialTextMarker(["<|im_start|>", "<|im_end|>"])
+marked = tokenizer.render_chat(marker.mark(messages, mark))
+pieces = split_at_unmarked(marked, marker.whole, mark)
 print("cut at:", pieces[1::2])
-print("text:  ", [piece for piece in pieces[::2] if "BANANA" in piece])
+print("text:  ", next(piece for piece in pieces[::2] if "BANANA" in piece).encode())
 
 ids = tokenizer.encode_chat(messages)
 assert turns(ids) == ["system", "user", "assistant"]
@@ -274,34 +276,234 @@ print(f"the engine: {len(ids)} ids with turns of {turns(ids)}; the naive way: {l
 print(tokenizer.chat_template)
 
 # %%
-question = [{"role": "user", "content": "What is the capital of France?"}]
-print(tokenizer.render_chat(question))
+greeting = [{"role": "user", "content": "Hi"}]
+print(tokenizer.render_chat(greeting))
 
 # %% [markdown]
-# Look at the first lines of the output: a system message that nobody sent. And what if the template is left out? The
-# model continues the bare text, as it would continue a page on the web.
+# Look at the first lines of the output: a system message that nobody sent. And what if the template is left out, or
+# its last line?
 
 
 # %%
-def answer(prompt_ids, max_tokens=24):
-    """Greedy, until a turn's end; with the smallest distance between the two best logits on the way."""
-    cache, told, nearest = KVCache(model.config, 256, device=device), [], float("inf")
+def continuation(prompt_ids, max_tokens=12):
+    """What the model finds likeliest, token by token, until a turn's end."""
+    cache, told = KVCache(model.config, 128, device=device), []
     logits = prefill(model, prompt_ids, cache)
     while len(told) < max_tokens:
         best, second = logits[0].topk(2).values.tolist()
-        nearest = min(nearest, best - second)
-        token_id = int(logits.argmax())
-        if token_id in tokenizer.special_ids:
+        assert best - second > 0.05, "too near to each other to be the same on every machine"
+        told.append(int(logits.argmax()))
+        if told[-1] == tokenizer.eos_token_id:
             break
-        told.append(token_id)
-        logits = prefill(model, [token_id], cache)
-    return tokenizer.decode(told), nearest
+        logits = prefill(model, told[-1:], cache)
+    return tokenizer.decode(told, skip_special_tokens=False)
 
 
-for name, prompt_ids in (
-    ("with the template", tokenizer.encode_chat(question)),
-    ("bare", tokenizer.encode(question[0]["content"])),
-    ("no opening of the answer", tokenizer.encode_chat(question, add_generation_prompt=False)),
+as_it_is = continuation(tokenizer.encode_chat(greeting))
+bare = continuation(tokenizer.encode("Hi"))
+unopened = continuation(tokenizer.encode_chat(greeting, add_generation_prompt=False))
+assert unopened.startswith("<|im_start|>assistant\n")
+print("with the template:        ", repr(as_it_is))
+print("bare text:                ", repr(bare))
+print("add_generation_prompt off:", repr(unopened))
+
+# %% [markdown]
+# With the template, an answer. Bare, a continuation: the model has seen "Hi" at the beginning of many words, and goes
+# on with one. Without the opening of the answer it writes that opening itself, two or three tokens of it, in front of
+# what the user sees. All three are likely continuations of what the model was given.
+#
+# ## What tokenizing costs
+#
+# Time the library's tokenizer, this chapter's lines, and the forward pass that follows, on prompts of several lengths.
+
+
+# %% tags=["measured"]
+def best_seconds(f, repeats=5):
+    """The shortest of several runs."""
+    times = []
+    for _ in range(repeats):
+        started = clock(device)
+        f()
+        times.append(clock(device) - started)
+    return min(times)
+
+
+paragraph = (
+    "Generating text is a loop that makes one token at a time, and each token depends on every token before it. "
+    "Imagine writing a letter under a strange rule: you may add only the next word, and before you choose it you must "
+    "read the letter again from the beginning. "
+)
+rows = []
+for repeats in (1, 4, 16):
+    text = paragraph * repeats
+    ids = tokenizer.encode(text)
+    library_s = best_seconds(lambda text=text: tokenizer.encode(text), 9)
+    scratch_s = best_seconds(lambda text=text: encoding.encode(text), 3)
+    prefill_s = best_seconds(lambda ids=ids: prefill(model, ids, KVCache(model.config, len(ids), device=device)), 2)
+    rows.append((len(ids), library_s, scratch_s, prefill_s))
+print("tokens   library      per token   from scratch   prefill     share of both")
+for count, library_s, scratch_s, prefill_s in rows:
+    print(
+        f"{count:6} {1e3 * library_s:6.2f} ms {1e6 * library_s / count:9.2f} us {1e3 * scratch_s:10.2f} ms"
+        f" {1e3 * prefill_s:8.1f} ms {library_s / (library_s + prefill_s):12.2%}"
+    )
+    assert library_s < prefill_s
+
+# %% [markdown]
+# The share of TTFT is the number to keep: how much sooner would the first token come if tokenizing were free? And the
+# other limit, from below: the bytes of the text have to be read once. (Ids are bytes too, four or eight each.)
+
+# %% tags=["measured"]
+count, library_s, scratch_s, prefill_s = rows[-1]
+text_bytes = len((paragraph * 16).encode())
+bandwidth = read_bandwidth(device) if device.type == "cpu" else read_bandwidth(torch.device("cpu"))
+floor_s = text_bytes / bandwidth
+one_pass_s = best_seconds(lambda: prefill(model, [1], KVCache(model.config, 8, device=device)))
+print(f"{count} tokens tokenized in {1e3 * library_s:.2f} ms: {count / library_s:,.0f} tokens/s, one core")
+print(f"from scratch, in Python: {scratch_s / library_s:.1f} times as long")
+print(
+    f"tokenizing is {library_s / (library_s + prefill_s):.2%} of TTFT; prefill does {count / prefill_s:,.0f} tokens/s"
+)
+print(
+    f"one decode pass ({1e3 * one_pass_s:.0f} ms) takes as long as tokenizing {one_pass_s / library_s * count:,.0f} tokens"
+)
+print(
+    f"its own limit, reading {text_bytes:,} bytes once: {1e6 * floor_s:.2f} us, which is {floor_s / library_s:.4%} of it"
+)
+
+# %% tags=["measured"]
+figure, axes = plt.subplots()
+lengths = [row[0] for row in rows]
+for place, (label, colour) in enumerate(
+    (("tokenize, library", "C0"), ("tokenize, from scratch", "C2"), ("prefill", "C1"))
 ):
-    text, nearest = answer(prompt_ids)
-    print(f"{name}: {text!r}   (nearest two logits {nearest:.1f} apart)")
+    axes.loglog(lengths, [1e3 * row[place + 1] for row in rows], "o-", color=colour, label=label)
+axes.set(xlabel="tokens in the prompt", ylabel="ms", title="What stands between a prompt and its first token")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# A thousandth, or a few. It stays cheap as long as what follows is dear: a large GPU that prefills some ten thousands
+# of tokens per second, or a server that finds the whole prompt in its cache, has a tokenizer that can be seen. Then it
+# is measured again, and moved to a core of its own.
+
+# %% [markdown]
+# ## Exercises
+#
+# One cell for each exercise of chapter 2: replace `todo(...)` by your code, run the cell, and read its verdict. A
+# wrong answer is told what was given, what was wanted, and what the likely misunderstanding is. You can begin right
+# here: run the next cell, and those of the exercises, and nothing above.
+#
+# `hint("2.2")` gives a hint, a little more each time. What passes belongs into `minillm/exercises/ch02.py`: from there
+# `--mine` runs the engine on it, and `!minillm grade 2` grades it, in a cell like any other.
+#
+# From here on these names stand for your functions. To run cells above again, run the very first one before them: it
+# brings the engine's own back.
+
+# %%
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from minillm.bpe import Pair
+from minillm.exercises import check, hint, todo
+from minillm.special_text import without_mark
+
+
+# %%
+def byte_level_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of bytes: 256 characters that can be seen, and the byte that each stands for.
+
+    Return a dict from character to byte: {"A": 0x41, ..., "Ġ": 0x20, ...}, 256 entries.
+
+    Bytes that are a visible character of Latin-1 stand for themselves: 0x21 to 0x7E, 0xA1 to 0xAC, and 0xAE to 0xFF
+    (`chr(byte)`, both ends included). The 68 others (controls, the space, the no-break space 0xA0, the soft hyphen
+    0xAD) take the characters from U+0100 on, one after the other: byte 0x00 is U+0100, byte 0x01 is U+0101, ..., and
+    the space, the 33rd of them, is U+0120, which is "Ġ".
+
+    About 5 lines.
+    """
+    todo("2.1")
+
+
+check("2.1", byte_level_alphabet)  # and hint("2.1"), when you are stuck
+
+
+# %%
+def count_pairs(words: Mapping[tuple[bytes, ...], int]) -> Counter[Pair]:
+    """How often does each pair of neighbouring tokens occur in a text? Training merges the most frequent one.
+
+    words: the text, cut into words: each word's tokens, and how often the word occurs in the text. {(b"l", b"o"): 5,
+    (b"l", b"o", b"w"): 2} holds (b"l", b"o") seven times and (b"o", b"w") twice.
+
+    Return a Counter (or a dict) from pair to count, only of pairs that occur. A pair lies inside one word: the last
+    token of a word and the first of the next are none. A pair that occurs twice in a word counts twice, also where
+    the two overlap, as in b"a", b"a", b"a".
+
+    About 5 lines.
+    """
+    todo("2.2")
+
+
+check("2.2", count_pairs)  # and hint("2.2"), when you are stuck
+
+
+# %%
+def merge_pair(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
+    """Join the two tokens of `pair` wherever they stand side by side.
+
+    tokens: the tokens of one word; a list or a tuple, possibly empty. It is not yours: leave it as it is. pair: the
+    two tokens to be joined, in this order.
+
+    Return a new list, in which each such pair of neighbours is one token, left + right, and all else is as before.
+    Go from left to right, and use no token twice: [b"a", b"a", b"a"] with the pair (b"a", b"a") is [b"aa", b"a"].
+
+    About 8 lines.
+    """
+    todo("2.3")
+
+
+check("2.3", merge_pair)  # and hint("2.3"), when you are stuck
+
+
+# %%
+def merge_word(tokens: Sequence[bytes], ranks: Mapping[Pair, int]) -> list[bytes]:
+    """Encode a word: merge its bytes into tokens, in the order in which the merges were learned.
+
+    tokens: the word's single bytes; a list or a tuple, possibly empty. Leave it as it is. ranks: for each pair that
+    may be merged, when it was learned: 0 first. A pair that is not in it is never merged.
+
+    Of all pairs of neighbours that have a rank, merge the one with the lowest, wherever in the word it stands; look at
+    the neighbours again, for there are new pairs now; and so on, until none of them has a rank. With the ranks
+    {(b"a", b"b"): 1, (b"b", b"c"): 0}, the word a, b, c becomes [b"a", b"bc"]. Return the list of what is left.
+
+    About 4 lines. You may call your 2.3.
+    """
+    todo("2.4")
+
+
+check("2.4", merge_word)  # and hint("2.4"), when you are stuck
+
+
+# %%
+def split_at_unmarked(text: str, special: re.Pattern[str], mark: str) -> list[str]:
+    """Which special tokens in a rendered conversation are the template's? Cut the text at those, and at no others.
+
+    text: what a chat template has rendered. Before that, the engine put the character `mark`, which occurs nowhere
+    else, into whatever read like a special token in a *user's* words: behind its first character ("<" + mark +
+    "|im_end|>"). Special tokens that are still whole were written by the template. One exception: a token of a single
+    character has no inside, so a user's has the mark right behind it. A token with the mark right behind it is text.
+
+    special: a compiled pattern that matches any special token; it has no groups. Its source is `special.pattern`.
+
+    Return [text, token, text, token, ..., text]: texts at even positions, also where they are empty, and the
+    template's tokens at odd ones. The marks have done their work: take them out of every text, with the function
+    `without_mark(text, mark)`, which also knows what a template's `tojson` makes of a mark.
+
+    About 2 lines; `re.split` keeps what a group in its pattern matches.
+    """
+    todo("2.5")
+
+
+check("2.5", split_at_unmarked)  # and hint("2.5"), when you are stuck
