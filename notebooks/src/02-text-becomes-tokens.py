@@ -202,9 +202,9 @@ for language, text in DECLARATION.items():
 # %%
 figure, axes = plt.subplots(figsize=(7, 4.5))
 names = list(token_counts)[::-1]
-axes.barh(names, [len(DECLARATION[name].encode()) for name in names], color="C7", alpha=0.35, label="bytes: the most")
+axes.barh(names, [len(DECLARATION[name].encode()) for name in names], color="C7", alpha=0.35, label="bytes: as many tokens as there can be")
 axes.barh(names, [token_counts[name] for name in names], height=0.45, color="C0", label="tokens")
-axes.set(xlabel="of one sentence", title="The same sentence, for SmolLM2's tokenizer")
+axes.set(xlabel="in one sentence", title="The same sentence, for SmolLM2's tokenizer")
 axes.legend(loc="upper right")
 plt.show()
 
