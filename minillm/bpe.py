@@ -1,7 +1,7 @@
 """Byte-level BPE from scratch: how the ids of a text come about. Slow, and exact.
 
 The request path does not run this file: `tokenizer.py` wraps the `tokenizers` library, which does the same in Rust,
-many times faster (the notebook of chapter 2 measures by how much). Here is what it does, in an order to be read in:
+several times faster (the notebook of chapter 2 measures by how much). Here is what it does, in the order of reading:
 
     text --pre_tokenize--> words --bytes--> single bytes --merge_word--> tokens --vocabulary--> ids
 
@@ -85,6 +85,7 @@ def pre_tokenize(text: str) -> list[str]:
 
     Each digit is a word. What lies between digits is cut by GPT-2's pattern: English contractions; letters, numbers
     or other signs, each with one space before; white space, of which the last leaves to the word that follows.
+    What is a letter, this Python's Unicode tables say: a character that is younger may be cut otherwise by the library.
     """
     parts = re.split(f"([{_category('N')}])", text)
     return [word for part in parts for word in _gpt2_pattern().findall(part)]

@@ -184,6 +184,46 @@ for text in texts:
 print(f"{len(texts)} texts, {sum(len(tokenizer.encode(text)) for text in texts):,} tokens: all ids the same")
 
 # %% [markdown]
+# The order is not a detail. Here are two other ways to cut a word with the same vocabulary, both of which people write:
+# to merge from the left as soon as something can be merged, and to take the longest token that the rest of the word
+# begins with. How often do they give the tokens that the model was trained on?
+
+
+# %%
+def from_the_left(word):
+    """Not BPE: whatever can be merged with what stands to its left is merged at once."""
+    pieces = []
+    for byte in word.encode():
+        pieces.append(bytes([byte]))
+        while len(pieces) > 1 and (pieces[-2], pieces[-1]) in encoding.ranks:
+            right = pieces.pop()
+            pieces[-1] += right
+    return pieces
+
+
+def longest_first(word):
+    """Not BPE: the longest token that the rest of the word begins with."""
+    rest, pieces = word.encode(), []
+    while rest:
+        length = next(n for n in range(len(rest), 0, -1) if rest[:n] in encoding.vocabulary)
+        pieces.append(rest[:length])
+        rest = rest[length:]
+    return pieces
+
+
+def by_rank(word):
+    """BPE."""
+    return merge_word([bytes([byte]) for byte in word.encode()], encoding.ranks)
+
+
+words = [word for text in texts for word in pre_tokenize(text)]
+for name, cut in (("from the left", from_the_left), ("longest first", longest_first)):
+    alike = [cut(word) == by_rank(word) for word in words]
+    odd = next(word for word, same in zip(words, alike, strict=True) if not same)
+    print(f"{name}: {sum(alike)} of {len(words)} words as they should be; {odd!r} is {cut(odd)}, not {by_rank(odd)}")
+    assert b"".join(cut(odd)) == b"".join(by_rank(odd)), "the text is the same: nothing raises"
+
+# %% [markdown]
 # ## The price of a language
 #
 # One sentence, as the United Nations have translated it. Predict, before you run the next cell: English needs 13
@@ -202,7 +242,13 @@ for language, text in DECLARATION.items():
 # %%
 figure, axes = plt.subplots(figsize=(7, 4.5))
 names = list(token_counts)[::-1]
-axes.barh(names, [len(DECLARATION[name].encode()) for name in names], color="C7", alpha=0.35, label="bytes: as many tokens as there can be")
+axes.barh(
+    names,
+    [len(DECLARATION[name].encode()) for name in names],
+    color="C7",
+    alpha=0.35,
+    label="bytes: as many tokens as there can be",
+)
 axes.barh(names, [token_counts[name] for name in names], height=0.45, color="C0", label="tokens")
 axes.set(xlabel="in one sentence", title="The same sentence, for SmolLM2's tokenizer")
 axes.legend(loc="upper right")
@@ -365,11 +411,9 @@ print(
     f"tokenizing is {library_s / (library_s + prefill_s):.2%} of TTFT; prefill does {count / prefill_s:,.0f} tokens/s"
 )
 print(
-    f"one decode pass ({1e3 * one_pass_s:.0f} ms) takes as long as tokenizing {one_pass_s / library_s * count:,.0f} tokens"
+    f"one decode pass ({1e3 * one_pass_s:.0f} ms) is as long as tokenizing {one_pass_s / library_s * count:,.0f} tokens"
 )
-print(
-    f"its own limit, reading {text_bytes:,} bytes once: {1e6 * floor_s:.2f} us, which is {floor_s / library_s:.4%} of it"
-)
+print(f"its own limit, reading {text_bytes:,} bytes once: {1e6 * floor_s:.2f} us, {floor_s / library_s:.4%} of it")
 
 # %% tags=["measured"]
 figure, axes = plt.subplots()
