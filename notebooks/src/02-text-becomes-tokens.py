@@ -427,9 +427,9 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# A thousandth, or a few. It stays cheap as long as what follows is dear: a large GPU that prefills some ten thousands
-# of tokens per second, or a server that finds the whole prompt in its cache, has a tokenizer that can be seen. Then it
-# is measured again, and moved to a core of its own.
+# A thousandth, or less. It stays cheap as long as what follows is dear: on a large GPU that prefills some ten
+# thousands of tokens per second, or on a server that finds the whole prompt in its cache, tokenizing can be seen. Then
+# it is measured again, and gets a core of its own.
 
 # %% [markdown]
 # ## Exercises
