@@ -103,12 +103,12 @@ def split_at_unmarked(text: str, special: re.Pattern[str], mark: str) -> list[st
     removed.
 
     A token that is one character long cannot be broken by a mark; the mark behind it says that it is a
-    user's.
+    user's. There is a text at both ends and between two tokens, if only an empty one.
     """
     pieces = re.split(f"({special.pattern})(?!{mark})", text)
-    return [_without_mark(piece, mark) for piece in pieces]
+    return [without_mark(piece, mark) for piece in pieces]
 
 
-def _without_mark(text: str, mark: str) -> str:
+def without_mark(text: str, mark: str) -> str:
     """Take `mark` out of rendered `text`, also where a template wrote it as JSON in ASCII."""
     return text.replace(mark, "").replace(f"\\u{ord(mark):04x}", "")

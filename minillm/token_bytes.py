@@ -13,7 +13,7 @@ to stream it (see `detokenizer.py`). Checked against the decoders of the `tokeni
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from minillm.errors import InputError
@@ -39,7 +39,7 @@ def byte_level_alphabet() -> dict[str, int]:
 class ByteLevelCodec:
     """Tokens spelled in GPT-2's stand-in characters."""
 
-    alphabet: Mapping[str, int] = field(default_factory=byte_level_alphabet)
+    alphabet: Mapping[str, int]
     leading_spaces_dropped: int = 0
 
     def to_bytes(self, token: str, *, is_added: bool) -> bytes:
@@ -84,7 +84,7 @@ def codec_for(decoder: Any) -> TokenCodec:
     steps = list(_flatten(json.loads(decoder.__getstate__())))
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"]:
-        return ByteLevelCodec()
+        return ByteLevelCodec(byte_level_alphabet())
     if kinds in (["Replace", "ByteFallback", "Fuse"], ["Replace", "ByteFallback", "Fuse", "Strip"]):
         return _byte_fallback_codec(*steps)
     raise InputError(

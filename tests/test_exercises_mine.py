@@ -19,7 +19,7 @@ from minillm.exercises.reset import reset
 from minillm.kv_cache import KVCache
 from minillm.prefill import prefill
 
-IN_EVERY_RUN = ["1.1", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
+IN_EVERY_RUN = ["1.1", "2.1", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 
 
