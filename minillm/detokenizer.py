@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from minillm.stop_strings import StopMatcher
 from minillm.token_bytes import count_leading_spaces
 from minillm.tokenizer import Tokenizer
-from minillm.utf8 import unfinished_length
+from minillm.utf8 import Utf8Decoder
 
 
 class StreamDecoder:
@@ -25,9 +25,9 @@ class StreamDecoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
-        self.tokenizer = tokenizer
-        self.skipped_ids = tokenizer.special_ids if skip_special_tokens else frozenset()
-        self.held = b""  # an unfinished character: up to three bytes
+        self._tokenizer = tokenizer
+        self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
+        self._utf8 = Utf8Decoder()
         self._spaces_to_drop = tokenizer.leading_spaces_dropped
 
     def add(self, token_id: int) -> str:
@@ -38,20 +38,20 @@ class StreamDecoder:
         Raises:
             InputError: the id is outside the vocabulary.
         """
-        if token_id in self.skipped_ids:
+        if token_id in self._skipped:
             return ""
-        data = self.held + self.drop_leading_spaces(self.tokenizer.id_to_bytes(token_id))
-        settled = len(data) - unfinished_length(data)
-        self.held = data[settled:]
-        return data[:settled].decode(errors="replace")
+        return self._utf8.decode(self._drop_leading_spaces(self._tokenizer.id_to_bytes(token_id)))
 
     def flush(self) -> str:
         """Return what is left (U+FFFD for an unfinished character), once: a second call returns ""."""
-        held, self.held = self.held, b""
-        return held.decode(errors="replace")
+        return self._utf8.flush()
 
-    def drop_leading_spaces(self, data: bytes) -> bytes:
-        """Return `data`, a token's bytes, without the spaces that SentencePiece put before the whole text."""
+    @property
+    def held(self) -> bytes:
+        """The bytes taken in and not shown: the beginning of a character."""
+        return self._utf8.held
+
+    def _drop_leading_spaces(self, data: bytes) -> bytes:
         spaces = count_leading_spaces(data, self._spaces_to_drop)
         kept = data[spaces:]
         self._spaces_to_drop = 0 if kept else self._spaces_to_drop - spaces
@@ -112,7 +112,7 @@ class Detokenizer:
         self.decoder = StreamDecoder(tokenizer)
         self.matcher = StopMatcher(stop)
 
-    def add(self, step: Step) -> Piece:
+    def piece_of(self, step: Step) -> Piece:
         """Return the piece that `step` adds.
 
         - A step that finishes with "stop" shows no text of its own: its token ends the sequence and says nothing.
@@ -138,7 +138,7 @@ class Detokenizer:
 
 
 def detokenize(steps: Iterable[Step], tokenizer: Tokenizer, stop: Sequence[str] = ()) -> Iterator[Piece]:
-    """Turn decode steps into pieces of text, one piece per step (see `Detokenizer.add`).
+    """Turn decode steps into pieces of text, one piece per step (see `Detokenizer.piece_of`).
 
     - After a piece with a reason no further step is asked for.
     - If `steps` end without a reason (they were interrupted), held text comes in one more piece, without step or
@@ -154,7 +154,7 @@ def detokenize(steps: Iterable[Step], tokenizer: Tokenizer, stop: Sequence[str] 
     detokenizer = Detokenizer(tokenizer, stop)
     try:
         for step in steps:
-            piece = detokenizer.add(step)
+            piece = detokenizer.piece_of(step)
             if piece.finish_reason is not None:
                 _close(steps)
                 yield piece

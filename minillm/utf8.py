@@ -40,3 +40,24 @@ def unfinished_length(data: bytes) -> int:
         possible = _SECOND_BYTE.get(lead, _CONTINUATION)
         return length if length == 1 or data[-length + 1] in possible else 0
     return 0
+
+
+class Utf8Decoder:
+    """Bytes in, as they come; text out, as soon as it is certain. Invalid bytes are U+FFFD, one for each group that
+    could have begun a character: joined, the output is what decoding all bytes at once gives, with errors="replace".
+    """
+
+    def __init__(self) -> None:
+        self.held = b""  # the beginning of a character, up to three bytes
+
+    def decode(self, data: bytes) -> str:
+        """Return the text that `data`, behind what is held, has made certain; hold what could still become more."""
+        data = self.held + data
+        settled = len(data) - unfinished_length(data)
+        self.held = data[settled:]
+        return data[:settled].decode(errors="replace")
+
+    def flush(self) -> str:
+        """Return what is left, once: the bytes are over, and an unfinished character is U+FFFD."""
+        held, self.held = self.held, b""
+        return held.decode(errors="replace")
