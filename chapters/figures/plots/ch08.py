@@ -39,11 +39,11 @@ def characters_held_back() -> str:
         return themed_svg(
             figure,
             title="What the hold-back rule holds back",
-            desc=f"Steps over {len(PIECES)} tokens. The characters that have come and those that are shown are the "
-            "same line, but for three places where the text begins the stop string: there the shown ones stay behind, by "
-            f"up to {lag}. The first two times they catch up with the next token; the third time it is the stop string, "
-            f"and they stop at {shown[-1]} of {come[-1]}. A dotted line that is always {lag} behind lies below them "
-            "everywhere.",
+            desc=f"Steps over {len(PIECES)} tokens. The characters that have come and those that are shown are the same"
+            " line, but for three places where the text begins the stop string: there the shown ones stay behind, by up"
+            f" to {lag}. The first two times they catch up with the next token; the third time it is the stop string,"
+            f" and they stop at {shown[-1]} of {come[-1]}. A dotted line that is always {lag} behind lies below them"
+            " everywhere.",
         )
 
 
