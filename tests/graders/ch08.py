@@ -1,8 +1,10 @@
 """Graders of chapter 8: bytes to characters, stop strings, and the pieces of a request."""
 
-from graders.ch08_bytes import DECODE, UNFINISHED_LENGTH
+from graders.ch08_bytes import UNFINISHED_LENGTH
+from graders.ch08_decode import DECODE
+from graders.ch08_matcher import STOP_MATCHER_ADD
 from graders.ch08_pieces import PIECE_OF
-from graders.ch08_stops import FIRST_STOP, HELD_LENGTH, STOP_MATCHER_ADD
+from graders.ch08_stops import FIRST_STOP, HELD_LENGTH
 
 GRADERS = {
     "8.1": UNFINISHED_LENGTH,

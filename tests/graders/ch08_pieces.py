@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graders.ch08_bytes import shown
+from graders.ch08_decode import shown
 from minillm.detokenizer import Detokenizer, Piece, Step
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.tokenizer import Tokenizer
@@ -15,11 +15,13 @@ END_OF_SEQUENCE = 0
 class _Vocabulary(Tokenizer):
     """As much of a tokenizer as a detokenizer asks for: id 0 is special, the others are the bytes of the case."""
 
-    leading_spaces_dropped = 0  # pyright: ignore[reportAssignmentType] - a property there
-
     def __init__(self, tokens: Sequence[bytes]) -> None:
         self.special_ids = frozenset({END_OF_SEQUENCE})
         self._bytes = [b"<eos>", *tokens]
+
+    @property
+    def leading_spaces_dropped(self) -> int:
+        return 0
 
     def id_to_bytes(self, token_id: int) -> bytes:
         return self._bytes[token_id]
@@ -113,6 +115,12 @@ def _without_a_step(self: Detokenizer, step: Step) -> Piece:
     return Piece(piece.text, None if piece.finish_reason else step, piece.finish_reason)
 
 
+def _thrown_away(self: Detokenizer, step: Step) -> str:
+    """Decodes every token, and drops the text of the one that ends the sequence."""
+    text = self.decoder.add(step.token_id)
+    return "" if step.finish_reason == "stop" else self.matcher.add(text)
+
+
 def _in_branches(self: Detokenizer, step: Step) -> Piece:
     """Another right answer, case by case."""
     if step.finish_reason is None:
@@ -138,6 +146,7 @@ PIECE_OF = Grader(
         _request("a", ":F0 9F", reason="length", texts=["a", "\ufffd"]),
         _request("aEN", ":F0 9F", EOS, reason="stop", stop=["END"], texts=["a", "", "EN\ufffd"]),
         _request("ab", ":F0", reason="length", wanted="stop", stop=["b\ufffd"], texts=["a", ""]),
+        _request("a", ":F0 9F", "z", reason="stop", texts=["a", "", "\ufffd"]),
         _request("a", EOS, "b", reason="length", texts=["a", "", "b"]),
     ],
     mutants=[
@@ -205,6 +214,11 @@ PIECE_OF = Grader(
         Mutant(
             _piece(text=lambda self, step: self.decoder.add(step.token_id)),
             "The text does not go through the matcher: no stop string is ever found.",
+        ),
+        Mutant(
+            _piece(text=_thrown_away, silent=lambda reason: False),
+            "You decode the token that ends the sequence, and drop its text. With it goes what the decoder held of"
+            " the text before: leave that token out from the start.",
         ),
         Mutant(
             _nothing_at_the_end,

@@ -21,6 +21,7 @@ def characters_held_back() -> str:
     come = list(accumulate(map(len, PIECES)))
     shown = list(accumulate(len(matcher.add(piece)) for piece in PIECES))
     tokens = range(1, len(PIECES) + 1)
+    near = {"textcoords": "offset points"}
     with plot_of() as figure:
         axes = figure.subplots()
         axes.grid(False)
@@ -31,11 +32,9 @@ def characters_held_back() -> str:
         axes.set(xlim=(1, len(PIECES)), ylim=(0, None), xticks=(1, 5, 10, 15, 20))
         axes.set_xlabel("token")
         axes.set_title("characters that have come, and are shown", fontsize=14)
-        axes.annotate("come", (13, come[12]), xytext=(-4, 12), textcoords="offset points", ha="right", color=ACCENTS[1])
-        axes.annotate("shown", (16, shown[15]), xytext=(8, -16), textcoords="offset points", color=ACCENTS[0])
-        axes.annotate(
-            f"always {lag} behind", (9, come[8] - lag), xytext=(8, -22), textcoords="offset points", color=MUTED
-        )
+        axes.annotate("come", (13, come[12]), xytext=(-4, 12), **near, ha="right", color=ACCENTS[1])
+        axes.annotate("shown", (16, shown[15]), xytext=(-6, 8), **near, ha="right", color=ACCENTS[0])
+        axes.annotate(f"always {lag} behind", (9, come[8] - lag), xytext=(8, -22), **near, color=MUTED)
         return themed_svg(
             figure,
             title="What the hold-back rule holds back",
