@@ -138,7 +138,7 @@ for token_id in ids:
 assert "".join(piece for *_, piece in rows) == text
 assert decoder.flush() == ""
 
-# %%
+# %% tags=["measured"]
 held = [len(held) for _, held, _ in rows]
 figure, axes = plt.subplots(figsize=(9, 3))
 axes.bar(range(1, len(rows) + 1), held, color=["C1" if n else "C0" for n in held])
@@ -148,7 +148,7 @@ axes.set(
     ylabel="bytes held",
     ylim=(0, 3.4),
     yticks=range(4),
-    title="the most is 3, one less than a character",
+    title="never more than 3: the longest character has 4",
 )
 plt.show()
 
@@ -282,7 +282,7 @@ for piece in forced_pieces:
 assert matcher.matched == STOP
 assert seen == forced.index(STOP + " thanks")
 
-# %%
+# %% tags=["measured"]
 numbers = range(1, len(came_at) + 1)
 figure, axes = plt.subplots(figsize=(9, 3.6))
 axes.step(numbers, came_at, where="mid", label="has come")
