@@ -130,7 +130,7 @@ class _Cache:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (lambda layer, k, v: (k, v), "yours takes (layer, k, v). It is a method of the cache's: its first parameter"),
+        (lambda layer, k, v: (k, v), "yours takes (layer, k, v). It is a method of KVCache: its first parameter"),
         (_Cache().append, "bound to an object already: give the function itself, _Cache.append"),
         (lambda self, layer, k: k, "It is called with (self, layer, k, v), and yours takes (self, layer, k)."),
     ],
