@@ -38,7 +38,9 @@ _PART_OF: dict[type, str] = {
     DecoderLayer: "residual",
 }
 _OPERATOR = "aten::"
-_PRODUCT_OPERATORS = frozenset(f"{_OPERATOR}{name}" for name in ("linear", "matmul", "mm", "bmm", "mv", "addmm", "addmv"))
+_PRODUCT_OPERATORS = frozenset(
+    f"{_OPERATOR}{name}" for name in ("linear", "matmul", "mm", "bmm", "mv", "addmm", "addmv")
+)
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,11 @@ class PassProfile:
 
     def by_kind(self, part: str | None = None) -> dict[str, float]:
         """Seconds by kind, of one part or of all."""
-        chosen = [(kind, s) for (p, kind), s in self.seconds.items() if part in (p, None)]
-        return {kind: sum(s for k, s in chosen if k == kind) for kind in KINDS}
+        seconds = dict.fromkeys(KINDS, 0.0)
+        for (where, kind), spent in self.seconds.items():
+            if part in (where, None):
+                seconds[kind] += spent
+        return seconds
 
 
 def enclosing(spans: Sequence[Span]) -> Iterator[tuple[int, ...]]:
