@@ -335,12 +335,12 @@ def ending(name, params, room=256, params_stop=()):
     pieces = list(detokenize(decode(model, logits, cache, params), tokenizer, params_stop))
     tokens = sum(piece.step is not None for piece in pieces)
     text = "".join(piece.text for piece in pieces)
-    print(f"{name:<24}{pieces[-1].finish_reason:<9}{tokens:4}{cache.length:8}   {text[:34]!r}")
+    print(f"{name:<26}{pieces[-1].finish_reason:<9}{tokens:4}{cache.length:8}   {text[:34]!r}")
     assert cache.length == len(question_ids) + tokens - 1, "whatever the reason, the last token is never computed"
     return pieces[-1].finish_reason
 
 
-print(f"{'':<24}{'reason':<9}tokens  cache   text")
+print(f"{'':<26}{'reason':<9}tokens  cache   text")
 assert ending("end-of-sequence token", SamplingParams()) == "stop"
 assert ending("max_tokens = 5", SamplingParams(max_tokens=5)) == "length"
 assert ending("both at once", SamplingParams(max_tokens=8)) == "stop"
