@@ -8,7 +8,7 @@ A part's own time is what lies *between* the operators: Python, and PyTorch's wa
 it is also the time in which the processor waits for it, and an operator's time is that of launching it.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from minillm.prefill import prefill
 from minillm.sampler import SamplerState, SamplingParams, sample_one
 
 PRODUCTS, OTHERS, BETWEEN = "matrix products", "other operators", "between operators"
-KINDS = (PRODUCTS, OTHERS, BETWEEN)
+KINDS: tuple[str, ...] = (PRODUCTS, OTHERS, BETWEEN)
 
 _PASS, _HEAD, _SAMPLER, _ATTENTION, _REST = "decode pass", "head", "sampler", "attention", "the rest"
 _PART_OF: dict[type, str] = {
@@ -186,7 +186,7 @@ def _spans(recorded: profile) -> list[Span]:
 
 def _summary(spans: Sequence[Span], passes: int) -> PassProfile:
     """Own seconds by part and kind, for one pass. An operator inside another one is of the outer one's kind."""
-    seconds: Counter[tuple[str, str]] = Counter()
+    seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
     calls = 0
     for index, (own_s, around) in enumerate(zip(self_seconds(spans), enclosing(spans), strict=True)):
         names = [spans[i].name for i in (*around, index)]

@@ -1,97 +1,19 @@
-"""6.3: the decode loop, on a model that computes nothing and remembers what it was asked to."""
+"""6.3: the decode loop, on a model by rule."""
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from minillm.config import ModelConfig
+from graders.ch06_script import CONTEXT, MOST_STEPS, PROMPT, Scripted, config_with, logits_after, wanted_steps
 from minillm.decode import Step, ending_ids, finish_reason
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache, NoCache
-from minillm.model import Llama
 from minillm.prefill import prefill
 from minillm.sampler import SamplerState, SamplingParams, sample_one
-
-# --- a model by rule -------------------------------------------------------------------------------------------------
-
-_VOCAB, _CONTEXT, _MOST_STEPS = 23, 40, 50
-_PROMPT = (3, 11, 6, 19, 8)
-
-
-def _config(*eos_token_ids: int) -> ModelConfig:
-    return ModelConfig(_VOCAB, 4, 4, 1, 2, 1, 2, _CONTEXT, eos_token_ids=eos_token_ids)
-
-
-def _row(token: int, position: int) -> list[float]:
-    """What follows a token at a position: 23 different logits, the best two 1 apart, and not always the same."""
-    best, second = (5 * token + 3 * position + 2) % _VOCAB, (7 * token + position + 4) % _VOCAB
-    row = [-1.0 - ((index * 9 + token) % _VOCAB) / 50 for index in range(_VOCAB)]
-    row[second], row[best] = 4.0, 5.0
-    return row
-
-
-class _Scripted(Llama):
-    """Answers by `_row`, and writes down each pass: its ids, and how many tokens the cache held before."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.passes: list[str] = []
-
-    def forward(self, ids: Tensor, cache: Any) -> Tensor:
-        self.passes.append(f"{ids[0].tolist()} behind {cache.length}")
-        hidden = torch.zeros(1, ids.shape[1], 4, dtype=torch.float32)
-        hidden[0, -1, 0], hidden[0, -1, 1] = ids[0, -1], cache.length + ids.shape[1] - 1
-        return hidden  # [1, T, 4]
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        token, position = hidden.reshape(-1, 4)[-1, :2].tolist()
-        return torch.tensor([_row(int(token), int(position))], dtype=torch.float32)  # [1, V]
-
-
-# --- the oracle: plain lists, by the definition ----------------------------------------------------------------------
-
-
-def _wanted(prompt: Sequence[int], params: SamplingParams, eos: Sequence[int], room: int, known: bool) -> list[tuple]:
-    """(token, logprob, reason, the likeliest tokens) of each step."""
-    sequence, generated, steps = list(prompt), [], []
-    uniforms = random.Random(params.seed)
-    ends = set(params.stop_token_ids) | (set() if params.ignore_eos else set(eos))
-    while not steps or steps[-1][2] is None:
-        raw = _row(sequence[-1], len(sequence) - 1)
-        row = list(raw)
-        for token in set(generated) | (set(prompt) if known else set()):
-            row[token] = (
-                row[token] / params.repetition_penalty if row[token] > 0 else (row[token] * params.repetition_penalty)
-            )
-        for token in set(generated):
-            row[token] -= params.presence_penalty
-        token = _drawn(row, params.temperature, uniforms.random()) if params.temperature else row.index(max(row))
-        sequence.append(token)
-        generated.append(token)
-        full = len(generated) == params.max_tokens or len(sequence) == room
-        total = sum(math.exp(logit) for logit in raw)
-        likeliest = sorted(range(_VOCAB), key=lambda index, raw=raw: -raw[index])
-        steps.append(
-            (
-                token,
-                raw[token] - math.log(total),
-                "stop" if token in ends else "length" if full else None,
-                None if params.logprobs is None else likeliest[: params.logprobs],
-            )
-        )
-    return steps
-
-
-def _drawn(row: Sequence[float], temperature: float, uniform: float) -> int:
-    """The first token at which the running sum of the probabilities exceeds the random number."""
-    weights = [math.exp(logit / temperature) for logit in row]
-    return next(index for index, total in enumerate(accumulate(weights)) if total > uniform * sum(weights))
-
 
 # --- cases -----------------------------------------------------------------------------------------------------------
 
@@ -104,16 +26,16 @@ def _case(
     room: int = 30,
     cached: bool = True,
     known: bool = True,
-    take: int = _MOST_STEPS,
+    take: int = MOST_STEPS,
 ) -> Case:
     """cached: a KVCache, or a NoCache. known: prompt_ids are given. take: so many steps are read, then it is closed."""
-    prompt = _PROMPT
+    prompt = PROMPT
 
     def observe(f: Function) -> Observation:
-        model = _Scripted(_config(*eos))
+        model = Scripted(config_with(*eos))
         cache = KVCache(model.config, room) if cached else NoCache(model.config)
         cache.advance(len(prompt))
-        logits = torch.tensor([_row(prompt[-1], len(prompt) - 1)], dtype=torch.float32)
+        logits = torch.tensor([logits_after(prompt[-1], len(prompt) - 1)], dtype=torch.float32)
         running = iter(f(model, logits, cache, params, list(prompt) if known else []))
         steps, ran = [], []
         for step in islice(running, take):
@@ -133,7 +55,7 @@ def _case(
         }
 
     def want() -> Observation:
-        steps = _wanted(prompt, params, eos, room if cached else _CONTEXT, known)[:take]
+        steps = wanted_steps(prompt, params, eos, room if cached else CONTEXT, known)[:take]
         tokens = [step[0] for step in steps]
         if cached:
             passes = [f"[{token}] behind {len(prompt) + n}" for n, token in enumerate(tokens[:-1])]
@@ -172,11 +94,11 @@ def _tensor(numbers: Any) -> Tensor:
 
 def _greedy(prompt: Sequence[int], count: int) -> list[int]:
     """What the rule makes of a prompt, without penalties."""
-    return [step[0] for step in _wanted(prompt, SamplingParams(max_tokens=count), (), 10**6, True)]
+    return [step[0] for step in wanted_steps(prompt, SamplingParams(max_tokens=count), (), 10**6, True)]
 
 
-_FREE = _greedy(_PROMPT, 12)
-_WARM = f"a KVCache that holds {len(_PROMPT)} prompt tokens"
+_FREE = _greedy(PROMPT, 12)
+_WARM = f"a KVCache that holds {len(PROMPT)} prompt tokens"
 
 _CASES = [
     _case(f"{_WARM}; max_tokens = 4", SamplingParams(max_tokens=4)),
@@ -187,7 +109,7 @@ _CASES = [
         eos=(_FREE[2],),
     ),
     _case(
-        f"a NoCache and a prompt of {len(_PROMPT)} tokens; max_tokens = 4", SamplingParams(max_tokens=4), cached=False
+        f"a NoCache and a prompt of {len(PROMPT)} tokens; max_tokens = 4", SamplingParams(max_tokens=4), cached=False
     ),
     _case(
         f"{_WARM}; prompt_ids is empty, presence_penalty = 2",
@@ -198,6 +120,11 @@ _CASES = [
     _case(f"{_WARM}; temperature = 2, seed = 5", SamplingParams(max_tokens=8, temperature=2.0, seed=5)),
     _case(f"{_WARM}, with room for 8 tokens; prompt_ids is empty", SamplingParams(max_tokens=30), room=8, known=False),
     _case(f"{_WARM}, with room for 9 tokens", SamplingParams(max_tokens=30), room=9),
+    _case(
+        f"a NoCache in a context of {CONTEXT}, a prompt of {len(PROMPT)} tokens",
+        SamplingParams(max_tokens=100),
+        cached=False,
+    ),
     _case(f"{_WARM}; max_tokens = 1", SamplingParams(max_tokens=1)),
     _case(f"{_WARM}; the reader takes two of nine steps, and goes", SamplingParams(max_tokens=9), take=2),
     _case(f"{_WARM}; the reader takes nothing", SamplingParams(max_tokens=9), take=0),
@@ -377,6 +304,12 @@ DECODE_LOOP = Grader(
             _loop(length_of=lambda ids, held: len(ids)),
             "For a full context you count the tokens that you know, and forget those that the cache held before the"
             " first one: prompt_ids may be empty, and the prompt is in the cache all the same.",
+        ),
+        Mutant(
+            _loop(length_of=lambda ids, held: held + len(ids) if held else 1),
+            "You take cache.length + 1 for the length of the text. With a NoCache that is 1 for ever, and the context"
+            " is never full: count the tokens of prompt and completion.",
+            begins="InputError",
         ),
         Mutant(
             _loop(reason_of=lambda reason, count, params: "length" if count == params.max_tokens else None),
