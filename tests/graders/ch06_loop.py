@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graders.ch06_script import CONTEXT, MOST_STEPS, PROMPT, Scripted, config_with, logits_after, wanted_steps
+from graders.ch06_script import MOST_STEPS, PROMPT, Scripted, config_with, logits_after, wanted_steps
 from minillm.decode import Step, ending_ids, finish_reason
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache, NoCache
@@ -32,7 +32,7 @@ def _case(
     prompt = PROMPT
 
     def observe(f: Function) -> Observation:
-        model = Scripted(config_with(*eos))
+        model = Scripted(config_with(*eos, context=max(room, 20) if cached else room))
         cache = KVCache(model.config, room) if cached else NoCache(model.config)
         cache.advance(len(prompt))
         logits = torch.tensor([logits_after(prompt[-1], len(prompt) - 1)], dtype=torch.float32)
@@ -55,7 +55,7 @@ def _case(
         }
 
     def want() -> Observation:
-        steps = wanted_steps(prompt, params, eos, room if cached else CONTEXT, known)[:take]
+        steps = wanted_steps(prompt, params, eos, room, known)[:take]
         tokens = [step[0] for step in steps]
         if cached:
             passes = [f"[{token}] behind {len(prompt) + n}" for n, token in enumerate(tokens[:-1])]
@@ -117,12 +117,13 @@ _CASES = [
         known=False,
     ),
     _case(f"{_WARM}; repetition_penalty = 3", SamplingParams(max_tokens=11, repetition_penalty=3.0)),
-    _case(f"{_WARM}; temperature = 2, seed = 5", SamplingParams(max_tokens=8, temperature=2.0, seed=5)),
+    _case(f"{_WARM}; temperature = 2, seed = 5", SamplingParams(max_tokens=5, temperature=2.0, seed=5)),
     _case(f"{_WARM}, with room for 8 tokens; prompt_ids is empty", SamplingParams(max_tokens=30), room=8, known=False),
     _case(f"{_WARM}, with room for 9 tokens", SamplingParams(max_tokens=30), room=9),
     _case(
-        f"a NoCache in a context of {CONTEXT}, a prompt of {len(PROMPT)} tokens",
-        SamplingParams(max_tokens=100),
+        f"a NoCache in a context of 9 tokens, a prompt of {len(PROMPT)}",
+        SamplingParams(max_tokens=30),
+        room=9,
         cached=False,
     ),
     _case(f"{_WARM}; max_tokens = 1", SamplingParams(max_tokens=1)),

@@ -15,12 +15,12 @@ from minillm.sampler import SamplingParams
 
 # --- a model by rule -------------------------------------------------------------------------------------------------
 
-VOCAB, CONTEXT, MOST_STEPS = 23, 40, 50
+VOCAB, MOST_STEPS = 23, 40
 PROMPT = (3, 11, 6, 19, 8)
 
 
-def config_with(*eos_token_ids: int) -> ModelConfig:
-    return ModelConfig(VOCAB, 4, 4, 1, 2, 1, 2, CONTEXT, eos_token_ids=eos_token_ids)
+def config_with(*eos_token_ids: int, context: int) -> ModelConfig:
+    return ModelConfig(VOCAB, 4, 4, 1, 2, 1, 2, context, eos_token_ids=eos_token_ids)
 
 
 def logits_after(token: int, position: int) -> list[float]:
