@@ -3,12 +3,13 @@
 Every pass reads all the weights to add one token: this loop is where the memory bandwidth goes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
 
+from minillm.config import ModelConfig
 from minillm.device import clock
 from minillm.errors import InputError
 from minillm.kv_cache import Cache
@@ -48,41 +49,74 @@ def decode(
     prompt_ids: the tokens before the first generated one. They are needed by the repetition penalty (which looks
     at the prompt), and without a cache (which computes them again each time).
 
-    A token is handed out before the pass that follows it is computed, so that a reader of the stream never waits
-    for the next one. The last token is never computed: nobody asks what follows it.
-
-    Raises InputError for `params.stop`: stop strings are a matter of text, see `detokenizer.detokenize`.
+    Raises InputError, at once, for `params.stop` (stop strings are a matter of text, see `detokenizer.detokenize`),
+    and for what does not fit the model or the cache. See `decode_loop` for the rest.
     """
     _check(params, cache, prompt_ids, model.config.vocab_size)
-    # `sequence` holds the ids that are known, from position `known_from` on.
-    known_from = cache.length if prompt_ids is None else 0
-    sequence = list(prompt_ids or ())
-    state = SamplerState(params, prompt_token_ids=sequence)
-    stop_ids = frozenset(params.stop_token_ids)
-    if not params.ignore_eos:
-        stop_ids |= frozenset(model.config.eos_token_ids)
+    return decode_loop(model, logits, cache, params, prompt_ids or ())
+
+
+def decode_loop(
+    model: Llama,
+    logits: Float[Tensor, "1 vocab"],
+    cache: Cache,
+    params: SamplingParams,
+    prompt_ids: Sequence[int],
+) -> Iterator[Step]:
+    """The loop itself, for what `decode` has checked: choose, hand out, compute what follows, until a reason to stop.
+
+    A token is handed out before the pass that follows it is computed, so that a reader of the stream never waits
+    for the next one. The last token is never computed: nobody asks what follows it. Whoever closes the generator
+    leaves a whole cache behind: it is suspended at `yield`, where no pass is under way.
+    """
+    held = cache.length  # 0 without a cache
+    behind = list(prompt_ids[held:])  # the ids behind what was held: none yet; without a cache, the whole prompt
+    state = SamplerState(params, prompt_ids)
+    stop_ids = ending_ids(params, model.config)
 
     forward_s = 0.0
     for count in range(1, params.max_tokens + 1):
         started = clock(model.device)
         choice = sample_one(logits, params, state)
         sample_s = clock(model.device) - started
-        sequence.append(choice.token_id)
         state.observe(choice.token_id)
+        behind.append(choice.token_id)
 
-        reason = None
-        if choice.token_id in stop_ids:
-            reason = "stop"
-        elif count == params.max_tokens or known_from + len(sequence) >= cache.max_seq_len:
-            reason = "length"
+        length = held + len(behind)
+        reason = finish_reason(choice.token_id, stop_ids, count, params.max_tokens, length, cache.max_seq_len)
         yield Step(choice.token_id, choice.logprob, reason, choice.top_logprobs, forward_s, sample_s)
         if reason:
             return
 
-        # With a cache this is the one new token; without, `length` is 0 and this is the whole sequence.
+        # With a cache this is the one new token; without, `length` stays 0 and this is the whole sequence.
         started = clock(model.device)
-        logits = prefill(model, sequence[cache.length - known_from :], cache)  # [1, V]
+        logits = prefill(model, behind[cache.length - held :], cache)  # [1, V]
         forward_s = clock(model.device) - started
+
+
+def ending_ids(params: SamplingParams, config: ModelConfig) -> frozenset[int]:
+    """The token ids that end a request: the model's end-of-sequence ids, unless ignored, and those asked for.
+
+    A token that was asked for by its id ends the request also where it is an end-of-sequence id that is ignored.
+    """
+    end_of_sequence = () if params.ignore_eos else config.eos_token_ids
+    return frozenset(end_of_sequence) | frozenset(params.stop_token_ids)
+
+
+def finish_reason(
+    token_id: int, stop_ids: Collection[int], count: int, max_tokens: int, length: int, max_seq_len: int
+) -> str | None:
+    """Why a request ends with the token just chosen: "stop", "length", or None: it goes on.
+
+    count: the tokens generated, this one included, of max_tokens wanted. length: the tokens of prompt and completion,
+    this one included, of max_seq_len that there may be. A token that ends the answer ends it with "stop" even where
+    it is the last one allowed: the answer is whole.
+    """
+    if token_id in stop_ids:
+        return "stop"
+    if count >= max_tokens or length >= max_seq_len:
+        return "length"
+    return None
 
 
 def _check(params: SamplingParams, cache: Cache, prompt_ids: Sequence[int] | None, vocab_size: int) -> None:

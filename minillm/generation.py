@@ -11,7 +11,7 @@ from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
 from minillm.machine.limits import measure_limits
 from minillm.machine.roofline import mbu
-from minillm.metrics import Metrics, decode_ceiling, time_per_output_token, tokens_held
+from minillm.metrics import Metrics, decode_ceiling, decode_kv_bytes, time_per_output_token, tokens_held
 from minillm.model import Llama, weight_bytes_per_pass
 from minillm.prefill import prefill
 from minillm.sampler import SamplingParams
@@ -182,8 +182,8 @@ class Generation:
         """What a decode pass of this request reads, in bytes: the weights; and, as a mean, keys and values so far."""
         kv_bytes = 0.0
         if isinstance(self.cache, KVCache):
-            first, last = self.decode_contexts()
-            kv_bytes = (first + last) / 2 * self.cache.bytes_per_token
+            tokens = max(2, len(self.timed_steps))
+            kv_bytes = decode_kv_bytes(len(self.prompt_ids), tokens, self.cache.bytes_per_token) / (tokens - 1)
         return float(weight_bytes_per_pass(self.model)), kv_bytes
 
     def metrics(self) -> Metrics:

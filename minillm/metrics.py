@@ -51,6 +51,16 @@ def tokens_held(prompt_tokens: int, completion_tokens: int) -> int:
     return prompt_tokens + max(0, completion_tokens - 1)
 
 
+def decode_kv_bytes(prompt_tokens: int, completion_tokens: int, bytes_per_token: int) -> int:
+    """Bytes of keys and values that all decode passes of a request read together.
+
+    The pass for the second token has the prompt and the first token in view, each further one a token more; the first
+    token came out of prefill, and the last has no pass. So there is one pass less than there are tokens.
+    """
+    passes = max(0, completion_tokens - 1)
+    return bytes_per_token * (passes * prompt_tokens + passes * (passes + 1) // 2)
+
+
 def decode_ceiling(bandwidth_bytes_per_s: float, weight_bytes: float, kv_bytes: float = 0.0) -> float:
     """The most tokens per second that one request can decode at, whatever the program.
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny import random_ids, random_model
 
-from minillm.decode import decode
+from minillm.decode import decode, ending_ids, finish_reason
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, NoCache
 from minillm.prefill import prefill
@@ -135,6 +135,47 @@ def test_a_step_is_handed_out_before_the_next_pass_is_computed(model):
     assert cache.length == len(PROMPT)
     next(running)
     assert cache.length == len(PROMPT) + 1
+
+
+def test_what_is_refused_is_refused_at_the_call_and_not_at_the_first_token(model):
+    cache = KVCache(model.config, 96)
+    logits = prefill(model, PROMPT, cache)
+    with pytest.raises(InputError, match="stop strings"):
+        decode(model, logits, cache, SamplingParams(stop="x"))
+
+
+def test_a_reader_who_goes_away_leaves_a_whole_cache_to_go_on_with(model):
+    whole = tokens(model, SamplingParams(max_tokens=9))
+    cache = KVCache(model.config, 96)
+    running = decode(model, prefill(model, PROMPT, cache), cache, SamplingParams(max_tokens=9))
+    first = [next(running).token_id for _ in range(4)]
+    running.close()
+    assert cache.length == len(PROMPT) + 3
+    logits = prefill(model, first[-1:], cache)
+    rest = decode(model, logits, cache, SamplingParams(max_tokens=5))
+    assert first + [step.token_id for step in rest] == whole
+
+
+def test_a_prompt_that_fills_the_context_gets_one_token(model):
+    prompt = random_ids(96)[0].tolist()
+    result = steps(model, SamplingParams(max_tokens=9), prompt=prompt)
+    assert [step.finish_reason for step in result] == ["length"]
+
+
+@pytest.mark.parametrize(
+    ("token", "count", "length", "reason"),
+    [(4, 3, 9, None), (2, 3, 9, "stop"), (4, 8, 9, "length"), (4, 3, 20, "length"), (4, 3, 21, "length"),
+     (2, 8, 20, "stop"), (4, 7, 19, None)],
+)  # fmt: skip
+def test_the_token_itself_is_asked_first_and_then_either_limit(token, count, length, reason):
+    assert finish_reason(token, {0, 2}, count, 8, length, 20) == reason
+
+
+def test_the_ids_that_end_a_request_are_the_models_and_its_own(model):
+    config = replace(model.config, eos_token_ids=(5, 9))
+    own = SamplingParams(stop_token_ids=(9, 7))
+    assert ending_ids(own, config) == {5, 7, 9}
+    assert ending_ids(replace(own, ignore_eos=True), config) == {7, 9}
 
 
 def test_log_probabilities_are_those_of_the_raw_logits_whatever_the_processors_do(model):

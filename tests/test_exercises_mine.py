@@ -19,7 +19,7 @@ from minillm.exercises.reset import reset
 from minillm.kv_cache import KVCache
 from minillm.prefill import prefill
 
-IN_EVERY_RUN = ["1.1", "2.1", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
+IN_EVERY_RUN = ["1.1", "2.1", "5.1", "5.2", "5.3", "5.5", "6.1", "6.2", "6.3"]  # what `generate` cannot do without
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 
 
@@ -272,6 +272,38 @@ def test_what_the_reader_s_function_raises_ends_the_run_in_one_sentence_with_its
         f"minillm generate: error: your {exercise_id} ({path}, line {number}: `{line}`) raised {raised}"
     )
     assert ("*is* your function" in last) == ("Recursion" in raised)
+
+
+def test_an_accident_of_a_generator_is_told_with_its_line_though_it_comes_when_it_is_read(own, generate):
+    loop = (
+        "def decode_loop(model, logits, cache, params, prompt_ids):\n"
+        "    yield Step(70, -1.0, None)\n    yield Step(71, -1.0, None)\n    raise RuntimeError('third')"
+    )
+    write_exercises(own, e6_3=loop)
+    lines = (own / "ch06.py").read_text(encoding="utf-8").splitlines()
+    number = lines.index("    raise RuntimeError('third')") + 1
+    code, out, err = generate("--mine", "6.3")
+    assert code == 2
+    assert out.strip(), "the steps before it have been handed out"
+    path = own / "ch06.py"
+    assert f"your 6.3 ({path}, line {number}: `raise RuntimeError('third')`) raised RuntimeError: third" in err
+
+
+def test_closing_a_reader_s_generator_reaches_it():
+    ended = []
+
+    def steps(*_):
+        try:
+            yield from range(9)
+        finally:
+            ended.append(True)
+
+    with bind({"6.3": steps}):
+        running = sys.modules["minillm.decode"].decode_loop()
+        assert next(running) == 0
+        running.close()
+        assert ended == [True]
+        assert list(running) == []
 
 
 def test_an_engine_that_breaks_on_a_wrong_answer_names_the_exercise_and_one_that_breaks_on_right_ones_does_not(own):

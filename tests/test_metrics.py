@@ -2,7 +2,7 @@
 
 import pytest
 
-from minillm.metrics import decode_ceiling, request_seconds, time_per_output_token, tokens_held
+from minillm.metrics import decode_ceiling, decode_kv_bytes, request_seconds, time_per_output_token, tokens_held
 
 
 def test_time_per_output_token_leaves_out_the_wait_for_the_first():
@@ -23,6 +23,12 @@ def test_the_last_token_is_never_held():
     assert tokens_held(7, 5) == 11
     assert tokens_held(7, 1) == 7
     assert tokens_held(7, 0) == 7
+
+
+@pytest.mark.parametrize(("prompt", "completion"), [(5, 4), (1, 2), (9, 1), (9, 0), (1000, 500)])
+def test_the_keys_and_values_of_an_answer_are_those_of_its_passes_added_up(prompt, completion):
+    views = [prompt + done for done in range(1, completion)]  # when so many tokens are there, the next is wanted
+    assert decode_kv_bytes(prompt, completion, 480) == 480 * sum(views)
 
 
 def test_the_ceiling_of_the_h100_example():

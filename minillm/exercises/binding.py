@@ -80,7 +80,7 @@ def _engine_modules() -> list[ModuleType]:
 
 
 def _watched(function: Function, exercise: Exercise, calls: Counter[str]) -> Function:
-    """The function, counting its calls, its accidents told in a sentence.
+    """The function, counting its calls, its accidents told in a sentence; also those of what it yields, later.
 
     Where a recursion has used up the stack, the sentence itself does not fit at first: the RecursionError of the
     attempt goes up, to a call that has the room.
@@ -89,11 +89,25 @@ def _watched(function: Function, exercise: Exercise, calls: Counter[str]) -> Fun
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
         calls[exercise.id] += 1
-        try:
-            return function(*args, **kwargs)
-        except (KeyboardInterrupt, OwnCodeError):
-            raise
-        except BaseException as error:  # also `sys.exit(0)`, which would end the run as if all were well
-            raise own_code_error(exercise, function, error) from error
+        with _told(exercise, function):
+            result = function(*args, **kwargs)
+        return _watched_steps(result, exercise, function) if isinstance(result, Iterator) else result
 
     return watched
+
+
+def _watched_steps(steps: Iterator[Any], exercise: Exercise, function: Function) -> Iterator[Any]:
+    """The same steps. Nothing of a generator has run when its function returns: its accidents come as it is read."""
+    with _told(exercise, function):
+        yield from steps  # which also closes it where its reader closes this
+
+
+@contextmanager
+def _told(exercise: Exercise, function: Function) -> Iterator[None]:
+    """Whatever is raised within is told as the function's own accident."""
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit, OwnCodeError):
+        raise
+    except BaseException as error:  # also `sys.exit(0)`, which would end the run as if all were well
+        raise own_code_error(exercise, function, error) from error
