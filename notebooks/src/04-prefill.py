@@ -258,7 +258,7 @@ print(f"the head has {head / (head + all_weights):.0%} of the weights that a pas
 del every_row
 
 # %% tags=["measured"]
-layers_s = best_of(2, lambda: forward_in_chunks(model, long_ids, room(tokens), tokens))
+layers_s = best_of(1, lambda: forward_in_chunks(model, long_ids, room(tokens), tokens))
 with torch.inference_mode():
     every_row_s = best_of(2, lambda: model.logits(hidden))
     last_row_s = best_of(2, lambda: next_token_logits(model, hidden))
