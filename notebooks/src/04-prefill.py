@@ -314,11 +314,11 @@ def peak_bytes(chunk_size):
     return ledger.peak
 
 
-sizes = (16, 64, 256, 512)
+sizes = (16, 128, 512)
 peaks = {size: peak_bytes(size) for size in sizes}
 for size, peak in peaks.items():
     print(f"{tokens} tokens in {-(-tokens // size):2} chunks of {size:3}: at most {peak / 1e6:4.1f} MB of activations")
-assert peaks[16] < peaks[64] < peaks[256] < peaks[512]
+assert peaks[16] < peaks[128] < peaks[512]
 
 # %% [markdown]
 # That is what chunks are for. (Here it is megabytes. Times the width of a large model and a prompt of 100,000 tokens,
@@ -340,7 +340,6 @@ memory.bar(labels, [peaks[size] / 1e6 for size in sizes], color="C1")
 memory.set(title="activations, at most", xlabel="tokens per chunk", ylabel="MB")
 time.bar(labels, [chunk_s[size] for size in sizes], color="C0")
 time.set(title="time to the first token", xlabel="tokens per chunk", ylabel="s")
-figure.tight_layout()
 plt.show()
 
 # %% [markdown]
@@ -381,6 +380,7 @@ machine = Machine(
     max(machine.bandwidth_bytes_per_s, read_bandwidth(device)),
     max(machine.flops_per_s, peak_matmul_flops(device, model.dtype)),
 )  # other programs can only make a limit look lower than it is
+knee = smallest_compute_bound_prompt(shape, machine, itemsize, itemsize)
 print("tokens        time   tokens/s   memory allows   arithmetic allows   reached")
 for length, seconds in measured_s.items():
     memory_rate = length * machine.bandwidth_bytes_per_s / work[length].bytes
@@ -431,10 +431,12 @@ memory_rates = [length * machine.bandwidth_bytes_per_s / work[length].bytes for 
 arithmetic_rates = [length * machine.flops_per_s / work[length].flops for length in lengths]
 axes.loglog(lengths, memory_rates, "--", color="C1", label="limit: reading the weights")
 axes.loglog(lengths, arithmetic_rates, "--", color="C2", label="limit: arithmetic")
-axes.loglog(lengths, [length / measured_s[length] for length in lengths], "o-", color="C0", label="measured")
+rates = [length / measured_s[length] for length in lengths]
+axes.loglog(lengths, rates, "o-", color="C0", label="measured")
 axes.axvline(knee, color="C3", linewidth=0.8, linestyle=":")
-axes.annotate(f"knee: {knee}", (knee, 8), xytext=(5, 0), textcoords="offset points", color="C3")
-axes.set(xlabel="tokens in the prompt", ylabel="tokens per second", ylim=(5, 4 * max(arithmetic_rates[3:])))
+axes.text(1.08 * knee, 0.05, f"knee: {knee}", transform=axes.get_xaxis_transform(), color="C3")
+axes.set(xlabel="tokens in the prompt", ylabel="tokens per second")
+axes.set_ylim(min(rates) / 3, 4 * max(arithmetic_rates))
 axes.set_title("Reading a prompt")
 axes.set_xticks(lengths, [str(length) for length in lengths])
 axes.yaxis.set_major_formatter("{x:,.0f}")

@@ -6,6 +6,7 @@ from itertools import count
 
 from graders.ch09 import LLAMA_3_8B, TOY
 from graders.common import formula
+from minillm.attention import causal_mask
 from minillm.exercises.grading import Case, Function, Grader, Mutant
 from minillm.machine.roofline import Machine, Work, decode_work, prefill_work
 from minillm.machine.shape import ModelShape
@@ -33,8 +34,8 @@ VISIBLE_PAIRS = Grader(
         _pairs_case("a decode step", 1, 9),
         _pairs_case("the first token of all", 1, 0),
         _pairs_case("a long chunk behind a short one", 6, 2),
-        _pairs_case("a long prompt", 20_000, 0),
-        _pairs_case("the second half of it", 20_000, 20_000),
+        _pairs_case("a long prompt", 5000, 0),
+        _pairs_case("the second half of a prompt", 4000, 4000),
     ],
     mutants=[
         Mutant(
@@ -89,6 +90,7 @@ VISIBLE_PAIRS = Grader(
         lambda n, context=0: (context + n) * (context + n + 1) // 2 - context * (context + 1) // 2,
         lambda n, context=0: n * (2 * context + n + 1) // 2,
         lambda n, context=0: int(n * (context + 1 + context + n) / 2),
+        lambda n, context=0: int(causal_mask(n, context + n).sum()),
     ],
 )
 
