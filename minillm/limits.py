@@ -19,14 +19,15 @@ from minillm.machine.roofline import (
     Work,
     bound_by,
     decode_work,
-    forward_bytes,
-    forward_flops,
+    prefill_work,
     shortest_seconds,
     smallest_compute_bound_batch,
+    smallest_compute_bound_prompt,
 )
 from minillm.machine.shape import ModelShape
 
 PROG = "minillm limits"
+DEFAULT_PROMPT = 512
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def _parser() -> Parser:
     where.add_argument("--check", action="store_true", help="set the bandwidth beside that of a loop in numpy")
     what = parser.add_argument_group("the passes")
     what.add_argument("--dtype", help="of weights and cache (default: bfloat16; on a CPU float32)")
-    what.add_argument("--prompt", type=int, default=512, metavar="N", help="tokens of a prefill (default: 512)")
+    what.add_argument(
+        "--prompt", type=int, metavar="N", help="tokens of a prefill (default: 512); also says where its limit turns"
+    )
     what.add_argument("--context", type=int, default=512, metavar="N", help="tokens at a decode step (default: 512)")
     what.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32], metavar="N", help="default: 1 8 32")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the tables")
@@ -78,7 +81,8 @@ def _parser() -> Parser:
 
 
 def _limits(args: argparse.Namespace) -> int:
-    for name, values in (("--prompt", [args.prompt]), ("--context", [args.context]), ("--batch", args.batch)):
+    prompt = DEFAULT_PROMPT if args.prompt is None else args.prompt
+    for name, values in (("--prompt", [prompt]), ("--context", [args.context]), ("--batch", args.batch)):
         for value in values:
             if not 1 <= value < 2**31:
                 raise InputError(f"{name} must be at least 1 and below 2^31, not {value}")
@@ -90,15 +94,16 @@ def _limits(args: argparse.Namespace) -> int:
     size = float(DTYPE_BYTES[dtype])
     machine = Machine(place.bandwidth_bytes_per_s, place.flops_per_s[dtype]) if place.flops_per_s else None
     limit = machine or place.bandwidth_bytes_per_s
-    bounds = bounds_of(described.shape, limit, size, args.prompt, args.context, args.batch)
-    turns = None
+    bounds = bounds_of(described.shape, limit, size, prompt, args.context, args.batch)
+    knee = turns = None
+    if machine is not None:
+        knee = smallest_compute_bound_prompt(described.shape, machine, size, size)
     if machine is not None and described.shape.is_dense:
         turns = smallest_compute_bound_batch(described.shape, args.context, machine, size, size)
     if args.json:
         result = {"machine": asdict(place), "model": described.name, "dtype": dtype, "context": args.context}
-        print(
-            json.dumps({**result, "passes": [asdict(b) for b in bounds], "compute_bound_from_batch": turns}, indent=1)
-        )
+        turning = {"compute_bound_from_prompt": knee, "compute_bound_from_batch": turns}
+        print(json.dumps({**result, "passes": [asdict(b) for b in bounds], **turning}, indent=1))
         return 0
     _print_place(place)
     if args.check:
@@ -106,7 +111,10 @@ def _limits(args: argparse.Namespace) -> int:
     _print_bounds(described.name, dtype, bounds)
     if machine is None:
         print(_NO_FLOPS)
-    elif described.shape.is_dense:
+        return 0
+    if args.prompt is not None:
+        print(f"\nPrefill is compute-bound from a prompt of {knee:,} tokens on.")
+    if described.shape.is_dense:
         print(_turning_sentence(turns, args.context))
     return 0
 
@@ -117,7 +125,7 @@ def bounds_of(
     """A prefill, and a decode step for each batch. `machine` is its bytes per second where no more is known of it,
     `itemsize` the bytes of a number of weights and of cache.
     """
-    prefill = Work(float(forward_flops(shape, 1, prompt)), forward_bytes(shape, 1, prompt, 0, itemsize, itemsize))
+    prefill = prefill_work(shape, prompt, itemsize, itemsize)
     steps = [(f"decode, batch {b}", b, decode_work(shape, b, context, itemsize, itemsize)) for b in batches]
     return [
         _bound(name, tokens, work, machine)

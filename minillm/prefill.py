@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from minillm.errors import InputError
-from minillm.kv_cache import Cache
+from minillm.kv_cache import Cache, NoCache
 from minillm.model import Llama
 
 
@@ -31,14 +31,40 @@ def prefill(
         raise InputError(f"chunk_size must be at least 1, not {chunk_size}")
     if cache.length + num_tokens > cache.max_seq_len:
         raise InputError(f"{num_tokens} tokens behind {cache.length} do not fit into a context of {cache.max_seq_len}")
-    chunks = tokens.split(chunk_size or num_tokens, dim=1)  # each [B, <= chunk_size]
-    hidden = model(chunks[0], cache)  # [B, n, E]
-    cache.advance(chunks[0].shape[1])
-    for chunk in chunks[1:]:
-        if cache.length == 0:
-            raise InputError("prefill in chunks needs a cache: without one, a chunk cannot see those before it")
-        hidden = model(chunk, cache)  # [B, n, E]
-        cache.advance(chunk.shape[1])
+    chunk_size = chunk_size or num_tokens
+    if chunk_size < num_tokens and isinstance(cache, NoCache):
+        raise InputError("prefill in chunks needs a cache: without one, a chunk cannot see those before it")
+    hidden = forward_in_chunks(model, tokens, cache, chunk_size)  # [B, n, E]
+    return next_token_logits(model, hidden)  # [B, V]
+
+
+def forward_in_chunks(
+    model: Llama, tokens: Int[Tensor, "batch q_len"], cache: Cache, chunk_size: int
+) -> Float[Tensor, "batch last_chunk hidden"]:
+    """Send all tokens through the layers, `chunk_size` of them per pass, and count each pass into the cache.
+
+    The last chunk is what is left over; its hidden states are given back. Those of the chunks before it are dropped:
+    what later tokens need of them is in the cache, and not to hold them is what chunks are for.
+    """
+    *earlier, last = tokens.split(chunk_size, dim=1)  # each [B, chunk_size], the last one [B, n]
+    for chunk in earlier:
+        _one_pass(model, chunk, cache)
+    return _one_pass(model, last, cache)  # [B, n, E]
+
+
+def _one_pass(model: Llama, tokens: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
+    """Compute and count in: the next pass stands behind this one, in its positions and in what it sees."""
+    hidden = model(tokens, cache)  # [B, T, E]
+    cache.advance(tokens.shape[1])
+    return hidden
+
+
+def next_token_logits(model: Llama, hidden: Float[Tensor, "batch q_len hidden"]) -> Float[Tensor, "batch vocab"]:
+    """The logits of what follows each sequence: those of its last row. No other row is sent through the head.
+
+    The head is the largest matrix of a small model, and its result is wider than anything else in a pass: for a prompt
+    of 2,000 tokens and Llama-3's vocabulary, all rows would be 1 GB of float32 numbers that nobody looks at.
+    """
     return model.logits(hidden[:, -1])  # [B, V]
 
 

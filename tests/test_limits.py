@@ -60,6 +60,15 @@ def test_the_batch_from_which_on_arithmetic_limits_is_that_of_the_dtype(capsys, 
     assert bound_by(decode_work(shape, turn - 1, 16, itemsize, itemsize), paper) == "memory"
 
 
+def test_the_knee_of_prefill_is_told_to_whoever_asks_about_a_prompt(capsys):
+    _, asked, _ = call(capsys, "limits", "llama-3-8b", "--gpu", "h100", "--prompt", "2000")
+    _, not_asked, _ = call(capsys, "limits", "llama-3-8b", "--gpu", "h100")
+    _, result, _ = call(capsys, "limits", "llama-3-8b", "--gpu", "h100", "--json")
+    assert "Prefill is compute-bound from a prompt of 317 tokens on." in asked
+    assert "Prefill is" not in not_asked
+    assert json.loads(result)["compute_bound_from_prompt"] == 317
+
+
 def test_this_machine_is_measured_once_and_then_remembered(capsys, machine):
     first, again = (call(capsys, "limits", "--device", "cpu", "--dtype", "float32") for _ in range(2))
     assert first[0] == again[0] == 0

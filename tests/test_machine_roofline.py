@@ -8,6 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from minillm.attention import causal_mask
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, kv_bytes_per_token
@@ -22,8 +23,11 @@ from minillm.machine.roofline import (
     forward_flops,
     mbu,
     mfu,
+    prefill_work,
     shortest_seconds,
     smallest_compute_bound_batch,
+    smallest_compute_bound_prompt,
+    visible_pairs,
 )
 from minillm.machine.shape import ModelShape, num_params, shape_of
 from minillm.metrics import decode_ceiling
@@ -173,3 +177,20 @@ def test_utilization_is_the_share_of_the_limit():
 def test_a_machine_without_speed_is_refused(speeds):
     with pytest.raises(InputError, match="speeds above zero"):
         Machine(*speeds)
+
+
+@pytest.mark.parametrize(("new_tokens", "context"), [(1, 0), (1, 9), (7, 0), (3, 4), (6, 2), (40, 23)])
+def test_the_pairs_are_those_that_the_causal_mask_leaves(new_tokens, context):
+    assert visible_pairs(new_tokens, context) == int(causal_mask(new_tokens, context + new_tokens).sum())
+
+
+@pytest.mark.parametrize("itemsize", [4.0, 2.0, 0.5])
+@pytest.mark.parametrize("shape", [LLAMA_3_8B, LLAMA_2_13B, replace(LLAMA_3_8B, sliding_window=64)])
+def test_the_knee_is_the_first_prompt_that_arithmetic_limits(shape, itemsize):
+    knee = smallest_compute_bound_prompt(shape, H100, itemsize, itemsize)
+    limits = [bound_by(prefill_work(shape, tokens, itemsize, itemsize), H100) for tokens in range(1, 2 * knee)]
+    assert limits == ["memory"] * (knee - 1) + ["compute"] * knee
+
+
+def test_on_a_machine_that_computes_slowly_every_prompt_is_limited_by_arithmetic():
+    assert smallest_compute_bound_prompt(LLAMA_3_8B, Machine(1e12, 1e9)) == 1

@@ -117,6 +117,39 @@ def test_prefill_in_chunks_is_refused_without_a_cache():
         prefill(model, random_ids(8), NoCache(model.config), chunk_size=3)
 
 
+def test_a_refused_prefill_in_chunks_has_computed_nothing():
+    model = random_model()
+    passes = []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    with pytest.raises(InputError, match="needs a cache"):
+        prefill(model, random_ids(8), NoCache(model.config), chunk_size=3)
+    assert not passes
+
+
+def test_without_a_cache_a_chunk_that_takes_the_whole_prompt_is_no_chunk():
+    model = random_model()
+    ids = random_ids(8)
+    whole = prefill(model, ids, NoCache(model.config))
+    assert torch.equal(prefill(model, ids, NoCache(model.config), chunk_size=8), whole)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+def test_one_row_of_each_sequence_goes_through_the_head(chunk_size):
+    model = random_model()
+    rows = []
+    model.lm_head.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1].numel()))
+    prefill(model, random_ids(8, batch=2), KVCache(model.config, 8, batch_size=2), chunk_size)
+    assert rows == [2]
+
+
+def test_a_prefill_in_chunks_is_one_pass_per_chunk():
+    model = random_model()
+    widths = []
+    model.register_forward_hook(lambda module, inputs, output: widths.append(inputs[0].shape[1]))
+    prefill(model, random_ids(8), KVCache(model.config, 8), chunk_size=3)
+    assert widths == [3, 3, 2]
+
+
 def test_truncated_tokens_leave_no_trace():
     model = random_model()
     ids = random_ids(30)

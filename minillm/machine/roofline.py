@@ -8,6 +8,7 @@ All arithmetic, no torch. Source: Williams, Waterman and Patterson, "Roofline", 
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -68,6 +69,13 @@ def bound_by(work: Work, machine: Machine) -> str:
     return "memory" if computing < reading else "compute"
 
 
+def visible_pairs(new_tokens: int, context: int = 0) -> int:
+    """Pairs of a new token and one that it attends to, where `context` tokens were there before: what the causal mask
+    leaves. The first new token sees context + 1 (itself included), the next one more, and so on.
+    """
+    return new_tokens * context + new_tokens * (new_tokens + 1) // 2
+
+
 def forward_flops(shape: ModelShape, batch: int, new_tokens: int, context: int = 0) -> int:
     """Floating-point operations of one pass: `new_tokens` for each of `batch` sequences that hold `context` tokens.
 
@@ -78,7 +86,7 @@ def forward_flops(shape: ModelShape, batch: int, new_tokens: int, context: int =
     head = shape.vocab_size * shape.hidden_size
     layers = num_active_params(shape) - head
     per_pair = 4 * shape.num_attention_heads * shape.head_dim * shape.num_hidden_layers
-    pairs = _visible_pairs(shape, new_tokens, context)
+    pairs = _pairs(shape, new_tokens, context)
     return batch * (2 * layers * new_tokens + 2 * head + per_pair * pairs)
 
 
@@ -99,6 +107,34 @@ def forward_bytes(
     weights = _weights_read(shape, batch * new_tokens) * bytes_per_weight
     per_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * bytes_per_kv
     return weights + batch * _visible(shape, context + new_tokens) * per_token
+
+
+def prefill_work(
+    shape: ModelShape, prompt_tokens: int, bytes_per_weight: float = 2.0, bytes_per_kv: float = 2.0
+) -> Work:
+    """A whole prompt of one sequence, in one pass on an empty cache."""
+    return Work(
+        float(forward_flops(shape, 1, prompt_tokens)),
+        forward_bytes(shape, 1, prompt_tokens, 0, bytes_per_weight, bytes_per_kv),
+    )
+
+
+def smallest_compute_bound_prompt(
+    shape: ModelShape, machine: Machine, bytes_per_weight: float = 2.0, bytes_per_kv: float = 2.0
+) -> int:
+    """The tokens of a prompt from which on its prefill, in one pass, is limited by arithmetic.
+
+    There is always one: the operations grow with each token, and the weights, which are most of the bytes, are read
+    once.
+    """
+
+    def is_compute_bound(prompt_tokens: int) -> bool:
+        return bound_by(prefill_work(shape, prompt_tokens, bytes_per_weight, bytes_per_kv), machine) == "compute"
+
+    enough = 1
+    while not is_compute_bound(enough):
+        enough *= 2
+    return bisect_left(range(enough + 1), True, lo=1, key=is_compute_bound)
 
 
 def decode_work(
@@ -154,15 +190,13 @@ def _visible(shape: ModelShape, position: int) -> int:
     return position if shape.sliding_window is None else min(position, shape.sliding_window)
 
 
-def _visible_pairs(shape: ModelShape, new_tokens: int, context: int) -> int:
-    """How many pairs of a new token and one that it attends to there are: context + 1, context + 2, ... each, until
-    the window is full.
-    """
-    growing = new_tokens
-    if shape.sliding_window is not None:
-        growing = min(new_tokens, max(0, shape.sliding_window - context))
-    pairs = growing * context + growing * (growing + 1) // 2
-    return pairs + (new_tokens - growing) * (shape.sliding_window or 0)
+def _pairs(shape: ModelShape, new_tokens: int, context: int) -> int:
+    """As `visible_pairs`, until the window is full; from there on, each token sees as many as the window holds."""
+    window = shape.sliding_window
+    if window is None:
+        return visible_pairs(new_tokens, context)
+    growing = min(new_tokens, max(0, window - context))
+    return visible_pairs(growing, context) + (new_tokens - growing) * window
 
 
 def _weights_read(shape: ModelShape, tokens: int) -> float:
