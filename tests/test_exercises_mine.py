@@ -70,9 +70,9 @@ def test_binding_replaces_a_function_in_every_module_that_knows_it_and_gives_it_
     original = reference(exercise)
     with bind({exercise.id: _canary(exercise.id)}):
         latecomer = types.ModuleType("minillm.imported_while_bound")
-        latecomer.known_as = getattr(owner, exercise.name)
+        latecomer.known_as = getattr(owner, name.split(".")[-1])
         monkeypatch.setitem(sys.modules, latecomer.__name__, latecomer)
-        for place in (getattr(owner, exercise.name), importer.known_as, latecomer.known_as):
+        for place in (getattr(owner, name.split(".")[-1]), importer.known_as, latecomer.known_as):
             with pytest.raises(OwnCodeError, match=f"your {exercise.id} .* raised RuntimeError: canary {exercise.id}"):
                 place()
     assert reference(exercise) is original
