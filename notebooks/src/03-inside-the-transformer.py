@@ -334,6 +334,32 @@ print(f"gates that are nearly shut (|silu| < 0.05): {(F.silu(gate).abs() < 0.05)
 assert torch.allclose(x, layer(model.embed_tokens(ids), cos, sin, cache), atol=1e-4), "the engine's own layer"
 
 # %% [markdown]
+# ## A stream that is only added to
+#
+# Attention and MLP have both only added to x. What a layer adds, the later ones can use, and need not. Leave one of
+# the layers out, and see how much more surprised the model is by the text.
+
+
+# %%
+def surprise_without(skipped):
+    """The surprise of a model that lacks one layer."""
+    x, cache = model.embed_tokens(text_ids), KVCache(config, text_ids.shape[1], device=device)
+    cos, sin = rope_tables(cache.positions(text_ids.shape[1]), model.inv_freq)
+    for n, layer in enumerate(model.layers):
+        x = x if n == skipped else layer(x, cos, sin, cache)
+    return float(F.cross_entropy(model.logits(model.norm(x))[0, :-1], text_ids[0, 1:]))
+
+
+whole = ways["as it is"][1]
+assert abs(surprise_without(None) - whole) < 1e-3
+for skipped in (0, L // 3, 2 * L // 3):
+    print(f"without layer {skipped:2}: {surprise_without(skipped):4.1f} nats instead of {whole:.1f}")
+assert whole < surprise_without(2 * L // 3) < whole + 1
+
+# %% [markdown]
+# One of the upper layers is hardly missed. The first one is: it alone turns the bare embedding into something that the
+# others can read.
+#
 # ## The whole pass, in a dozen lines
 #
 # *Exercises 3.1 to 3.7 ask for the engine's version of what comes next.* This is the plainest one: no cache, no
@@ -469,7 +495,7 @@ plt.show()
 # %% [markdown]
 # Read it from the right. What is mostly weights (the MLPs, the head) stands near its limit: there, memory is the clock.
 # What has next to no bytes (norms, rope, attention on a short context) has next to no limit either, and costs a
-# millisecond or more all the same: 61 norms are some 300 small operations, and each costs a few microseconds to start,
+# millisecond or more all the same: 61 norms are some 500 calls into PyTorch, and each costs a microsecond or more to start,
 # whatever it computes. On a large model these vanish beside the matrices. On a small one they are what a compiler or a
 # fused kernel saves.
 #
