@@ -6,20 +6,21 @@ import types
 import pytest
 import torch
 from exercise_files import reference_source, write_exercises, write_solutions
-from tiny import random_ids, random_model, save_tiny_model, tiny_config
+from tiny import oracle_pair, random_ids, random_model, save_tiny_model, tiny_config
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
 from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
-from minillm.exercises.manifest import EXERCISES, find
+from minillm.exercises.manifest import EXERCISES, find, select
 from minillm.exercises.mine import running_on_mine
 from minillm.exercises.own_failure import OwnCodeError
 from minillm.exercises.reset import reset
 from minillm.kv_cache import KVCache
+from minillm.model import Llama
 from minillm.prefill import prefill
 
-IN_EVERY_RUN = ["1.1", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
+IN_EVERY_RUN = ["1.1", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 
 
@@ -123,6 +124,24 @@ def test_solutions_from_the_file_give_the_same_logits_in_chunks_and_after_a_step
     assert {"5.1", "5.2", "5.4", "5.5", "5.6"} <= set(calls), (
         "the reader's code did not run, or its calls of each other are not counted"
     )
+
+
+def test_the_readers_own_forward_pass_gives_the_logits_of_transformers(own):
+    from minillm.exercises import reader_files
+
+    write_solutions(own)
+    theirs, ours = oracle_pair(tiny_config(tie_word_embeddings=True))
+    ids = random_ids(20)
+    with torch.no_grad():
+        expected = theirs(ids).logits[:, -1]
+    with bind({exercise.id: reader_files.load(exercise) for exercise in select("3")}) as calls:
+        model = Llama(ours.config)
+        model.load_state_dict(ours.state_dict())
+        cache = KVCache(model.config, 20)
+        prefill(model, ids[:, :13], cache)
+        logits = prefill(model, ids[:, 13:], cache)
+    torch.testing.assert_close(logits, expected, atol=1e-5 * expected.abs().max().item(), rtol=0)
+    assert set(calls) == {exercise.id for exercise in select("3")}, "some of the reader's code did not run"
 
 
 def test_a_bound_append_takes_a_cache_that_was_made_before():

@@ -493,11 +493,11 @@ axes.legend(loc="center right")
 plt.show()
 
 # %% [markdown]
-# Read it from the right. What is mostly weights (the MLPs, the head) stands near its limit: there, memory is the clock.
-# What has next to no bytes (norms, rope, attention on a short context) has next to no limit either, and costs a
-# millisecond or more all the same: 61 norms are some 500 calls into PyTorch, and each costs a microsecond or more to start,
-# whatever it computes. On a large model these vanish beside the matrices. On a small one they are what a compiler or a
-# fused kernel saves.
+# Read it part by part. What is mostly weights (the MLPs, the head) stands nearest to its limit: there, memory is the
+# clock. What has next to no bytes (norms, rope, attention on a short context) has next to no limit either, and costs a
+# millisecond or more all the same: 61 norms are some 500 calls into PyTorch, and each costs a microsecond or more to
+# start, whatever it computes. On a large model these vanish beside the matrices. On a small one they are what a
+# compiler or a fused kernel saves.
 #
 # An embedding of 113 MB costs nothing: one row of it is read. The same table as a head costs a fifth of the pass.
 

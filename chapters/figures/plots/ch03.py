@@ -45,9 +45,9 @@ def clocks(pairs: tuple[int, ...] = (0, 3, 6, 12), positions: int = 8) -> str:
         return themed_svg(
             figure,
             title="Four pairs of a head as clocks, at positions 0 to 7",
-            desc="A grid of clocks. Each row is a pair of numbers, each column a position. The hand of pair 0 turns by a "
-            "radian from one position to the next and is past a whole turn at position 7; that of pair 3 turns by a third of "
-            "a radian; that of pair 6 by a tenth; that of pair 12 hardly moves.",
+            desc="A grid of clocks. Each row is a pair of numbers, each column a position. The hand of pair 0 turns by"
+            " a radian from one position to the next and is past a whole turn at position 7; that of pair 3 turns by a"
+            " third of a radian; that of pair 6 by a tenth; that of pair 12 hardly moves.",
         )
 
 
@@ -68,8 +68,8 @@ def similarity_over_distance(furthest: int = 256) -> str:
         return themed_svg(
             figure,
             title="The score of two equal vectors over the distance at which they stand",
-            desc=f"A curve that begins at 1 for distance 0, falls quickly to {scores[8]:.2f} at distance 8, and then, in waves,"
-            f" more and more slowly, to {scores[furthest]:.2f} at distance {furthest}.",
+            desc=f"A curve that begins at 1 for distance 0, falls quickly to {scores[8]:.2f} at distance 8, and then,"
+            f" in waves, more and more slowly, to {scores[furthest]:.2f} at distance {furthest}.",
         )
 
 

@@ -26,7 +26,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "torch.arange(0, head_dim, 2) is 0, 2, 4, ...: that is 2 i already. Divide it by head_dim.",
             "exponents = torch.arange(0, head_dim, 2).float() / head_dim; return 1.0 / rope_theta**exponents.",
         ),
-        called="when a model is made, which is before a request",
+        called="when a model is made",
         section="where-a-token-stands",
     ),
     Exercise(
