@@ -20,7 +20,8 @@ from minillm.kv_cache import KVCache
 from minillm.model import Llama
 from minillm.prefill import prefill
 
-IN_EVERY_RUN = ["1.1", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "5.1", "5.2", "5.3", "5.5"]  # what `generate` cannot do without
+# What `generate` cannot do without.
+IN_EVERY_RUN = ["1.1", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "5.1", "5.2", "5.3", "5.5"]
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 
 

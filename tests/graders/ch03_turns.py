@@ -222,8 +222,8 @@ TURN = Grader(
         Mutant(
             _neighbours,
             "You pair neighbours, numbers 2 i and 2 i + 1. The paper draws it so, and GGUF files store it so; the"
-            " weights in Hugging Face's layout are made for pairs i and i + D/2. (With the wrong pairs a model runs and"
-            " talks nonsense.)",
+            " weights in Hugging Face's layout are made for pairs i and i + D/2. (With the wrong pairs a model goes on"
+            " talking, and worse.)",
         ),
         Mutant(
             _neighbours_in_halves_out,
