@@ -201,7 +201,9 @@ for axes, pair in zip(clocks, pairs, strict=True):
         if step > 0.2 or position in (0, 5):
             axes.annotate(str(position), (position * step, 1.15), ha="center", va="center", fontsize=8)
     axes.set(xticks=[], yticks=[], ylim=(0, 1.3))
-    axes.set_title(f"pair {pair}\n{2 * math.pi / step:,.0f} tokens a turn", fontsize=9, loc="center")
+    axes.set_title(
+        f"pair {pair}\n{2 * math.pi / float(frequencies[pair]):,.0f} tokens a turn", fontsize=9, loc="center"
+    )
 plt.show()
 
 # %% [markdown]
@@ -412,7 +414,7 @@ print(f"and all {int(clear.sum())} tokens whose best two are clearly apart are t
 #
 # One token on a cache of 512: a decode step. Every part must read its weights (and attention the keys and values), and
 # memory delivers so many bytes per second. That is each part's limit. Time each part in every layer, and set them side
-# by side. (For every timed stretch the clock waits until the device has finished.)
+# by side. (A share above 100 % says that another program was busy while the limit was measured: run the cell again.)
 
 
 # %% tags=["measured"]

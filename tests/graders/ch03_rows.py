@@ -160,6 +160,7 @@ RMS_NORM = Grader(
         _weight_in_float32,
         lambda x, w, eps: (x.double() / (x.double().pow(2).mean(-1, keepdim=True) + eps) ** 0.5).to(x.dtype) * w,
         lambda x, w, eps: F.rms_norm(x.float(), x.shape[-1:], w.float(), eps).to(x.dtype),
+        lambda x, w, eps: F.rms_norm(x, x.shape[-1:], w, eps),
         lambda x, w, eps: (
             (
                 x.float()
