@@ -74,7 +74,7 @@ def _generate(args: argparse.Namespace) -> int:
         from minillm.trace_html import with_alternatives
 
         params = with_alternatives(params)
-    with running_on_mine(args.mine, say):
+    with running_on_mine(args.mine, say):  # the model is made within, for that too may run on the reader's code
         llm = load_llm(args)
         generation = llm.start(_prompt_for(llm, args, text), params, use_cache=not args.no_cache)
         interrupted = _run(generation, quiet=args.json)

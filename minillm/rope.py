@@ -17,14 +17,21 @@ from minillm.config import ModelConfig, RopeScaling
 from minillm.errors import InputError
 
 
-def inverse_frequencies(config: ModelConfig) -> Float[Tensor, " half_dim"]:
+def plain_frequencies(head_dim: int, rope_theta: float) -> Float[Tensor, " half_dim"]:
     """The angle, in radians per position, by which each pair of dimensions turns; float32, on the CPU.
 
     Pair 0 turns by one radian per token; the last pair needs about 2 pi * rope_theta tokens for one turn.
+    """
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim  # [D/2]
+    return 1.0 / rope_theta**exponents  # [D/2]
+
+
+def inverse_frequencies(config: ModelConfig) -> Float[Tensor, " half_dim"]:
+    """`plain_frequencies`, stretched by the config's scaling rule if it has one.
+
     Raises InputError for a scaling rule that is not implemented.
     """
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim  # [D/2]
-    inv_freq = 1.0 / config.rope_theta**exponents  # [D/2]
+    inv_freq = plain_frequencies(config.head_dim, config.rope_theta)  # [D/2]
     scaling = config.rope_scaling
     if scaling is None:
         return inv_freq

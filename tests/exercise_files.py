@@ -4,6 +4,7 @@ import ast
 import functools
 import importlib
 import inspect
+import re
 import textwrap
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def reference_source(exercise) -> str:
     module_name, qualname = exercise.reference.split(":")
     module = importlib.import_module(module_name)
     source = textwrap.dedent(inspect.getsource(inspect.unwrap(functools.reduce(getattr, qualname.split("."), module))))
+    source = re.sub(r"^def \w+", f"def {exercise.name}", source, count=1, flags=re.MULTILINE)
     used = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
     missing = sorted(used & vars(module).keys() - _names_of(reader_files.pristine(exercise.file_name)))
     return f"from {module_name} import {', '.join(missing)}\n\n\n{source}" if missing else source

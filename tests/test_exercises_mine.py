@@ -6,20 +6,25 @@ import types
 import pytest
 import torch
 from exercise_files import reference_source, write_exercises, write_solutions
-from tiny import random_ids, random_model, save_tiny_model, tiny_config
+from tiny import oracle_pair, random_ids, random_model, save_tiny_model, tiny_config
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
 from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
-from minillm.exercises.manifest import EXERCISES, find
+from minillm.exercises.manifest import EXERCISES, find, select
 from minillm.exercises.mine import running_on_mine
 from minillm.exercises.own_failure import OwnCodeError
 from minillm.exercises.reset import reset
 from minillm.kv_cache import KVCache
+from minillm.model import Llama
 from minillm.prefill import prefill
 
-IN_EVERY_RUN = ["1.1", "2.1", "5.1", "5.2", "5.3", "5.5", "6.1", "6.2", "6.3"]  # what `generate` cannot do without
+# What `generate` cannot do without.
+IN_EVERY_RUN = [
+    *("1.1", "2.1", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "4.1", "4.2", "4.3"),
+    *("5.1", "5.2", "5.3", "5.5", "6.1", "6.2", "6.3", "7.2", "7.5", "8.1", "8.2", "8.5", "8.6"),
+]
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 
 
@@ -70,9 +75,9 @@ def test_binding_replaces_a_function_in_every_module_that_knows_it_and_gives_it_
     original = reference(exercise)
     with bind({exercise.id: _canary(exercise.id)}):
         latecomer = types.ModuleType("minillm.imported_while_bound")
-        latecomer.known_as = getattr(owner, exercise.name)
+        latecomer.known_as = getattr(owner, name.split(".")[-1])
         monkeypatch.setitem(sys.modules, latecomer.__name__, latecomer)
-        for place in (getattr(owner, exercise.name), importer.known_as, latecomer.known_as):
+        for place in (getattr(owner, name.split(".")[-1]), importer.known_as, latecomer.known_as):
             with pytest.raises(OwnCodeError, match=f"your {exercise.id} .* raised RuntimeError: canary {exercise.id}"):
                 place()
     assert reference(exercise) is original
@@ -123,6 +128,24 @@ def test_solutions_from_the_file_give_the_same_logits_in_chunks_and_after_a_step
     assert {"5.1", "5.2", "5.4", "5.5", "5.6"} <= set(calls), (
         "the reader's code did not run, or its calls of each other are not counted"
     )
+
+
+def test_the_readers_own_forward_pass_gives_the_logits_of_transformers(own):
+    from minillm.exercises import reader_files
+
+    write_solutions(own)
+    theirs, ours = oracle_pair(tiny_config(tie_word_embeddings=True))
+    ids = random_ids(20)
+    with torch.no_grad():
+        expected = theirs(ids).logits[:, -1]
+    with bind({exercise.id: reader_files.load(exercise) for exercise in select("3")}) as calls:
+        model = Llama(ours.config)
+        model.load_state_dict(ours.state_dict())
+        cache = KVCache(model.config, 20)
+        prefill(model, ids[:, :13], cache)
+        logits = prefill(model, ids[:, 13:], cache)
+    torch.testing.assert_close(logits, expected, atol=1e-5 * expected.abs().max().item(), rtol=0)
+    assert set(calls) == {exercise.id for exercise in select("3")}, "some of the reader's code did not run"
 
 
 def test_a_bound_append_takes_a_cache_that_was_made_before():

@@ -21,7 +21,8 @@ CHAPTERS = {
 class Exercise:
     """One exercise. `name` is the stub's function; `reference` ("module:qualname") is the piece it replaces.
 
-    `hints` go from a nudge to nearly the answer.
+    `hints` go from a nudge to nearly the answer. `stub` is the stub's name where the reference's own says too little:
+    several classes have a `forward`, and a reader's file can have but one of that name.
     """
 
     id: str
@@ -30,6 +31,7 @@ class Exercise:
     hints: tuple[str, ...]
     called: str = ""  # when a request calls it ("in every pass"); "": no request does
     section: str = ""  # the anchor of the chapter's section that explains it; "": the exercise's own place
+    stub: str = ""  # "layer_forward" for DecoderLayer.forward; "": the reference's own name
 
     @property
     def chapter(self) -> int:
@@ -39,7 +41,7 @@ class Exercise:
     @property
     def name(self) -> str:
         """The function's name in the stub file: `append` for `KVCache.append`."""
-        return self.reference.split(":")[1].split(".")[-1]
+        return self.stub or self.reference.split(":")[1].split(".")[-1]
 
     @property
     def file_name(self) -> str:

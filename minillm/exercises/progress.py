@@ -79,7 +79,7 @@ def not_the_readers(exercise: Exercise, function: object) -> Verdict | None:
     home = getattr(function, "__module__", None) or ""
     if not _ENGINE.match(home):
         return None
-    name = getattr(function, "__name__", exercise.name)
+    name = getattr(function, "__qualname__", exercise.name)
     return failed(
         exercise,
         f"That is the engine's own {name}, imported from {home}: give yours. (Has yours the same name? Then the cell"
