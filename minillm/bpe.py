@@ -22,7 +22,7 @@ from typing import Any
 
 from minillm.errors import InputError, MissingError
 from minillm.special_text import check_text
-from minillm.token_bytes import byte_level_alphabet
+from minillm.token_bytes import ByteLevelCodec, byte_level_alphabet
 
 Pair = tuple[bytes, bytes]
 
@@ -49,10 +49,10 @@ class BytePairEncoding:
             InputError: it describes another kind of tokenizer.
         """
         stated = _read_checked(Path(path))
-        alphabet = byte_level_alphabet()
+        codec = ByteLevelCodec(byte_level_alphabet())
 
         def bytes_of(token: str) -> bytes:
-            return bytes(alphabet[character] for character in token)
+            return codec.to_bytes(token, is_added=False)
 
         added = {token["content"] for token in stated["added_tokens"]}
         vocabulary = stated["model"]["vocab"].items()
@@ -76,7 +76,7 @@ class BytePairEncoding:
 
     def _id_of(self, token: bytes) -> int:
         if token not in self.vocabulary:
-            raise InputError(f"the vocabulary has no token for the byte 0x{token.hex().upper()}; leave it out")
+            raise InputError(f"the vocabulary has no token for the bytes {token.hex(' ').upper()}; leave them out")
         return self.vocabulary[token]
 
 
@@ -154,10 +154,15 @@ def train(texts: Iterable[str], num_merges: int) -> list[Pair]:
 
     Of pairs that are equally frequent, the one whose parts are older comes first, as in the `tokenizers` library: the
     bytes in the order of their stand-in characters (see `token_bytes.py`), then the merged ones in theirs.
+
+    Raises:
+        InputError: `texts` is a single text, or one of them is not valid Unicode.
     """
+    if isinstance(texts, str):
+        raise InputError("train takes several texts: [text], where there is only one")
     alphabet = byte_level_alphabet()
     age = {bytes([alphabet[character]]): number for number, character in enumerate(sorted(alphabet))}
-    occurrences = Counter(word for text in texts for word in pre_tokenize(text))
+    occurrences = Counter(word for text in texts for word in _checked_words(text))
     words = {tuple(bytes([byte]) for byte in word.encode()): count for word, count in occurrences.items()}
     merges: list[Pair] = []
     while len(merges) < num_merges and (counts := count_pairs(words)):
@@ -168,20 +173,37 @@ def train(texts: Iterable[str], num_merges: int) -> list[Pair]:
     return merges
 
 
+def _checked_words(text: str) -> list[str]:
+    check_text(text, "a text to learn from")
+    return pre_tokenize(text)
+
+
 def _read_checked(path: Path) -> dict[str, Any]:
     """Read a tokenizer.json; refuse one whose ids would come out otherwise here."""
     if not path.is_file():
         raise MissingError(f"there is no file {path}; give the path of a tokenizer.json")
-    stated = json.loads(path.read_text(encoding="utf-8"))
-    steps = (stated["pre_tokenizer"] or {}).get("pretokenizers", [])
-    cut_alike = len(steps) == len(_SMOLLM2_STEPS) and all(
-        step["type"] == kind and step.get(setting) == value
-        for step, (kind, setting, value) in zip(steps, _SMOLLM2_STEPS, strict=True)
-    )
-    merged_alike = stated["model"]["type"] == "BPE" and not stated["model"].get("ignore_merges")
-    if not (cut_alike and merged_alike and stated["normalizer"] is None):
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))
+        alike = _is_like_smollm2s(stated)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # not JSON, or not of a tokenizer
+        raise InputError(f"{path} is not a tokenizer.json that can be read: {error!r}") from error
+    if not alike:
         raise InputError(
             f"{path} describes another kind of tokenizer than SmolLM2's (digits one by one, GPT-2's words, byte-level"
             " BPE), which is all that bpe.py knows; minillm.tokenizer reads the others"
         )
     return stated
+
+
+def _is_like_smollm2s(stated: Mapping[str, Any]) -> bool:
+    """Whether words are cut and merged as SmolLM2's tokenizer does, with nothing before, between or added to it."""
+    steps = (stated["pre_tokenizer"] or {}).get("pretokenizers", [])
+    cut_alike = len(steps) == len(_SMOLLM2_STEPS) and all(
+        step["type"] == kind and step.get(setting) == value and step.get("use_regex", True)
+        for step, (kind, setting, value) in zip(steps, _SMOLLM2_STEPS, strict=True)
+    )
+    model = stated["model"]
+    unknown = ("ignore_merges", "dropout", "continuing_subword_prefix", "end_of_word_suffix")
+    merged_alike = model["type"] == "BPE" and not any(model.get(setting) for setting in unknown)
+    only_special = all(token["special"] for token in stated["added_tokens"])
+    return cut_alike and merged_alike and only_special and stated["normalizer"] is None

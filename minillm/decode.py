@@ -53,7 +53,7 @@ def decode(
     and for what does not fit the model or the cache. See `decode_loop` for the rest.
     """
     _check(params, cache, prompt_ids, model.config.vocab_size)
-    return decode_loop(model, logits, cache, params, prompt_ids or ())
+    return decode_loop(model, logits, cache, params, list(prompt_ids or ()))
 
 
 def decode_loop(
@@ -69,8 +69,8 @@ def decode_loop(
     for the next one. The last token is never computed: nobody asks what follows it. Whoever closes the generator
     leaves a whole cache behind: it is suspended at `yield`, where no pass is under way.
     """
-    held = cache.length  # 0 without a cache
-    behind = list(prompt_ids[held:])  # the ids behind what was held: none yet; without a cache, the whole prompt
+    known_from = 0 if prompt_ids else cache.length  # the position of the first id in `known`
+    known = list(prompt_ids)
     state = SamplerState(params, prompt_ids)
     stop_ids = ending_ids(params, model.config)
 
@@ -80,9 +80,9 @@ def decode_loop(
         choice = sample_one(logits, params, state)
         sample_s = clock(model.device) - started
         state.observe(choice.token_id)
-        behind.append(choice.token_id)
+        known.append(choice.token_id)
 
-        length = held + len(behind)
+        length = known_from + len(known)
         reason = finish_reason(choice.token_id, stop_ids, count, params.max_tokens, length, cache.max_seq_len)
         yield Step(choice.token_id, choice.logprob, reason, choice.top_logprobs, forward_s, sample_s)
         if reason:
@@ -90,7 +90,7 @@ def decode_loop(
 
         # With a cache this is the one new token; without, `length` stays 0 and this is the whole sequence.
         started = clock(model.device)
-        logits = prefill(model, behind[cache.length - held :], cache)  # [1, V]
+        logits = prefill(model, known[cache.length - known_from :], cache)  # [1, V]
         forward_s = clock(model.device) - started
 
 

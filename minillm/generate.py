@@ -70,7 +70,6 @@ def _generate(args: argparse.Namespace) -> int:
     text = _read_prompt(args)
     if args.trace_html is not None:
         check_destination(args.trace_html)
-    if args.trace_html is not None:
         from minillm.trace_html import with_alternatives
 
         params = with_alternatives(params)

@@ -6,6 +6,7 @@ Nothing is chosen here. The text says what comes next, and the model is asked ho
 import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,13 +15,14 @@ from torch import Tensor
 from minillm.errors import InputError, NumbersError
 from minillm.kv_cache import KVCache
 from minillm.model import Llama
+from minillm.prefill import as_batch
 
 
 @torch.inference_mode()
-def text_logprobs(model: Llama, ids: Sequence[int], chunk_size: int = 128) -> list[float]:
+def text_logprobs(model: Llama, ids: Sequence[int] | Tensor | Any, chunk_size: int = 128) -> list[float]:
     """The log-probability (natural, of the raw logits) of each token but the first, given all those before it.
 
-    ids: the token ids of the text, at least two. One number fewer comes back, because nothing precedes the first
+    ids: the token ids of the text, at least two, in a list or a tensor. One number fewer comes back, because nothing precedes the first
     token, so nothing predicts it. (Where a tokenizer begins each text with a BOS token, the first token is that one.)
 
     The text goes through the model once, `chunk_size` tokens at a time, and every row goes through the head. Memory
@@ -30,8 +32,8 @@ def text_logprobs(model: Llama, ids: Sequence[int], chunk_size: int = 128) -> li
     Raises InputError for fewer than two ids, ids outside the vocabulary, more ids than the context holds, or a
     chunk_size below 1; NumbersError where the model's logits are NaN or infinite.
     """
-    _check(model, ids, chunk_size)
-    tokens = torch.tensor([ids], device=model.device)  # [1, T]
+    tokens = as_batch(ids, model, batch_size=1)  # [1, T]
+    _check(tokens.shape[1], model.config.max_position_embeddings, chunk_size)
     inputs, targets = tokens[:, :-1], tokens[0, 1:]  # nobody asks what follows the last token
     cache = KVCache(model.config, inputs.shape[1], device=model.device, dtype=model.dtype)
     parts: list[Tensor] = []
@@ -39,13 +41,7 @@ def text_logprobs(model: Llama, ids: Sequence[int], chunk_size: int = 128) -> li
         hidden = model(chunk, cache)  # [1, n, E]
         cache.advance(chunk.shape[1])
         parts.append(_logprobs_of(model.logits(hidden[0]), nexts))  # [n]
-    logprobs = torch.cat(parts).tolist()
-    if any(math.isnan(logprob) for logprob in logprobs):
-        raise NumbersError(
-            "the model's logits hold NaN or infinity: its weights are damaged, or its numbers outgrow the dtype "
-            "(float16 ends at 65,504; bfloat16 and float32 reach 3e38)"
-        )
-    return logprobs
+    return torch.cat(parts).tolist()
 
 
 def perplexity(logprobs: Sequence[float]) -> float:
@@ -62,7 +58,7 @@ def perplexity(logprobs: Sequence[float]) -> float:
     """
     if not logprobs:
         raise InputError(
-            "there is no log-probability to take a mean of: a perplexity needs a text of two tokens or more."
+            "there is no log-probability to take a mean of: a perplexity needs a text of two tokens or more"
         )
     try:
         return math.exp(-fmean(logprobs))
@@ -73,20 +69,22 @@ def perplexity(logprobs: Sequence[float]) -> float:
 def _logprobs_of(logits: Float[Tensor, "rows vocab"], token_ids: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
     """The log-probability that each row of logits gives its token."""
     chosen = logits.gather(1, token_ids[:, None]).squeeze(1)  # [n]
-    return chosen - logits.logsumexp(1)  # log_softmax at one column, without the table of all columns
-
-
-def _check(model: Llama, ids: Sequence[int], chunk_size: int) -> None:
-    """Refuse what could only crash, or be answered with numbers of another text."""
-    vocab_size, context = model.config.vocab_size, model.config.max_position_embeddings
-    if chunk_size < 1:
-        raise InputError(f"chunk_size must be at least 1, not {chunk_size}.")
-    if len(ids) < 2:
-        raise InputError(f"a text of {len(ids)} tokens has none that others predict: give two token ids or more.")
-    if len(ids) > context + 1:
-        raise InputError(
-            f"{len(ids)} tokens do not fit into the model's context of {context}: cut the text, and measure the parts."
+    total = logits.logsumexp(1)  # [n]; log_softmax at one column, without the table of all columns
+    if not bool(total.isfinite().all()):  # one NaN or +inf in a row shows here, and so does a row of nothing but -inf
+        raise NumbersError(
+            "the model's logits hold NaN or infinity: its weights are damaged, or its numbers outgrow the dtype "
+            "(float16 ends at 65,504; bfloat16 and float32 reach 3e38)"
         )
-    wrong = [token_id for token_id in (min(ids), max(ids)) if not 0 <= token_id < vocab_size]
-    if wrong:
-        raise InputError(f"token id {wrong[0]} is outside the vocabulary of {vocab_size} tokens.")
+    return chosen - total
+
+
+def _check(num_tokens: int, context: int, chunk_size: int) -> None:
+    """Refuse what could only crash, or be answered with numbers of another text."""
+    if chunk_size < 1:
+        raise InputError(f"chunk_size must be at least 1, not {chunk_size}")
+    if num_tokens < 2:
+        raise InputError(f"a text of {num_tokens} tokens has none that others predict: give two token ids or more")
+    if num_tokens > context + 1:
+        raise InputError(
+            f"{num_tokens} tokens do not fit into the model's context of {context}: cut the text, and measure the parts"
+        )

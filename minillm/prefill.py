@@ -25,7 +25,7 @@ def prefill(
 
     Raises InputError for no ids, ids outside the vocabulary, more ids than fit, or a chunk_size below 1.
     """
-    tokens = _as_batch(ids, model, cache)  # [B, T]
+    tokens = as_batch(ids, model, cache.batch_size)  # [B, T]
     num_tokens = tokens.shape[1]
     if chunk_size is not None and chunk_size < 1:
         raise InputError(f"chunk_size must be at least 1, not {chunk_size}")
@@ -68,8 +68,11 @@ def next_token_logits(model: Llama, hidden: Float[Tensor, "batch q_len hidden"])
     return model.logits(hidden[:, -1])  # [B, V]
 
 
-def _as_batch(ids: Any, model: Llama, cache: Cache) -> Tensor:
-    """[B, T] on the model's device, checked: an embedding lookup outside the table is a crash on CUDA."""
+def as_batch(ids: Any, model: Llama, batch_size: int) -> Int[Tensor, "batch q_len"]:
+    """`ids` as a tensor on the model's device, checked: an embedding lookup outside the table is a crash on CUDA.
+
+    Raises InputError for what is not `batch_size` sequences of equally many ids of the vocabulary.
+    """
     try:
         tokens = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):
@@ -80,8 +83,8 @@ def _as_batch(ids: Any, model: Llama, cache: Cache) -> Tensor:
         raise InputError(f"token ids are whole numbers (int64 or less), not {tokens.dtype}: see tokenizer.encode")
     if tokens.dim() == 1:
         tokens = tokens[None]  # [1, T]
-    if tokens.dim() != 2 or tokens.shape[0] != cache.batch_size:
-        raise InputError(f"ids of shape {list(tokens.shape)} do not fit a cache of {cache.batch_size} sequences")
+    if tokens.dim() != 2 or tokens.shape[0] != batch_size:
+        raise InputError(f"ids of shape {list(tokens.shape)} do not fit a cache of {batch_size} sequences")
     lowest, highest = int(tokens.min()), int(tokens.max())
     if lowest < 0 or highest >= model.config.vocab_size:
         wrong = lowest if lowest < 0 else highest

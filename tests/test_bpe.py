@@ -74,7 +74,7 @@ def test_any_text_gets_the_same_ids_or_the_same_refusal(encoding: BytePairEncodi
     try:
         wanted = tokenizer.encode(text)
     except InputError:
-        with pytest.raises(InputError, match="no token for the byte 0x"):
+        with pytest.raises(InputError, match="no token for the bytes "):
             encoding.encode(text)
     else:
         assert encoding.encode(text) == wanted
@@ -83,7 +83,7 @@ def test_any_text_gets_the_same_ids_or_the_same_refusal(encoding: BytePairEncodi
 @pytest.mark.real_model
 @pytest.mark.parametrize("text", UNSPELLABLE)
 def test_a_byte_without_a_token_is_refused_and_not_dropped(encoding: BytePairEncoding, text: str):
-    with pytest.raises(InputError, match="no token for the byte 0x"):
+    with pytest.raises(InputError, match="no token for the bytes "):
         encoding.encode(text)
 
 
@@ -106,6 +106,7 @@ def _write(directory: Path, change: Any = None) -> Path:
     backend = byte_level_backend()
     backend.pre_tokenizer = SMOLLM2_WORDS
     stated = json.loads(backend.to_str())
+    stated["added_tokens"] = [token for token in stated["added_tokens"] if token["special"]]
     if change:
         change(stated)
     (directory / "tokenizer.json").write_text(json.dumps(stated), encoding="utf-8")
@@ -134,13 +135,32 @@ def test_a_file_is_read_with_its_merges_as_pairs_or_as_text(tmp_path: Path, chan
         lambda stated: stated["pre_tokenizer"]["pretokenizers"][0].update(individual_digits=False),
         lambda stated: stated["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True),
         lambda stated: stated["model"].update(ignore_merges=True),
+        lambda stated: stated["pre_tokenizer"]["pretokenizers"][1].update(use_regex=False),
         lambda stated: stated["model"].update(type="Unigram"),
+        lambda stated: stated["model"].update(dropout=0.5),
+        lambda stated: stated["model"].update(end_of_word_suffix="</w>"),
+        lambda stated: stated["added_tokens"][0].update(special=False),
         lambda stated: stated.update(normalizer={"type": "NFC"}),
     ],
 )
 def test_another_kind_of_tokenizer_is_refused(tmp_path: Path, change: Any):
     with pytest.raises(InputError, match="another kind of tokenizer"):
         BytePairEncoding.from_file(_write(tmp_path, change))
+
+
+@pytest.mark.parametrize("data", [b"{", b"\xff\xfe", b"[1]", b"{}", b'{"pre_tokenizer": "x"}'])
+def test_a_file_that_is_no_tokenizer_is_refused_in_a_sentence(tmp_path: Path, data: bytes):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="that can be read"):
+        BytePairEncoding.from_file(path)
+
+
+def test_a_single_text_is_not_taken_for_a_list_of_its_characters():
+    with pytest.raises(InputError, match="several texts"):
+        train("abab abab", 3)
+    with pytest.raises(InputError, match=r"U\+D800"):
+        train(["\ud800x"], 3)
 
 
 def test_a_missing_file_is_named(tmp_path: Path):

@@ -156,6 +156,18 @@ def test_a_reader_who_goes_away_leaves_a_whole_cache_to_go_on_with(model):
     assert first + [step.token_id for step in rest] == whole
 
 
+@pytest.mark.parametrize("length", [0, 5, 9])
+def test_a_cache_that_is_cut_back_between_two_tokens_is_filled_again_and_the_tokens_stay_the_same(model, length):
+    params, cache = SamplingParams(max_tokens=12), KVCache(model.config, 96)
+    undisturbed = tokens(model, params, prompt_ids=PROMPT)
+    generated = []
+    for step in decode(model, prefill(model, PROMPT, cache), cache, params, prompt_ids=PROMPT):
+        generated.append(step.token_id)
+        if len(generated) == 4:
+            cache.truncate(length)
+    assert generated == undisturbed
+
+
 def test_a_prompt_that_fills_the_context_gets_one_token(model):
     prompt = random_ids(96)[0].tolist()
     result = steps(model, SamplingParams(max_tokens=9), prompt=prompt)

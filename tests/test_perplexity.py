@@ -54,16 +54,51 @@ def test_a_text_may_be_one_token_longer_than_the_context_because_the_last_is_onl
 @pytest.mark.parametrize(
     ("ids", "chunk_size", "told"),
     [
-        ([], 128, "a text of 0 tokens"),
+        ([], 128, "no tokens"),
         ([3], 128, "a text of 1 tokens"),
         ([3, 4], 0, "chunk_size must be at least 1, not 0"),
         ([3, 107], 128, "token id 107 is outside the vocabulary of 107"),
         ([-1, 3], 128, "token id -1 is outside the vocabulary"),
+        ([1.5, 2.5], 128, "whole numbers"),
+        ("ab c", 128, "ids must be a list of token ids"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_a_sentence(ids, chunk_size, told):
     with pytest.raises(InputError, match=told):
         text_logprobs(random_model(), ids, chunk_size)
+
+
+def test_ids_may_be_a_tensor():
+    ids = random_ids(9)
+    assert text_logprobs(random_model(), ids) == text_logprobs(random_model(), ids[0].tolist())
+
+
+def test_a_model_in_bfloat16_gets_a_cache_of_its_own_dtype():
+    model, ids = random_model(), random_ids(9)[0].tolist()
+    wide = text_logprobs(model, ids)
+    assert text_logprobs(model.to(torch.bfloat16), ids) == pytest.approx(wide, abs=0.1)
+
+
+def test_a_token_that_the_model_holds_impossible_is_no_failure_of_the_model(monkeypatch):
+    model = random_model()
+    head = model.logits
+
+    def without_token_7(hidden):
+        logits = head(hidden)
+        logits[:, 7] = -math.inf
+        return logits
+
+    monkeypatch.setattr(model, "logits", without_token_7)
+    first, second = text_logprobs(model, [1, 7, 2])
+    assert (first, math.isfinite(second)) == (-math.inf, True)
+
+
+def test_a_logit_of_infinity_is_reported_wherever_it_stands(monkeypatch):
+    model = random_model()
+    head = model.logits
+    monkeypatch.setattr(model, "logits", lambda hidden: head(hidden).index_fill(1, torch.tensor([5]), math.inf))
+    with pytest.raises(NumbersError, match="infinity"):
+        text_logprobs(model, [1, 2, 3])
 
 
 def test_a_model_that_computes_nan_is_reported():

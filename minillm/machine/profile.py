@@ -107,10 +107,12 @@ def profile_pass(model: Llama, cache: KVCache, passes: int = 8) -> PassProfile:
     """Profile turns of the decode loop: one token computed behind what `cache` holds, and the next one chosen.
 
     The cache is left as it was. A turn runs before, for what is set up once. Raises InputError for passes below 1,
-    and for a cache that is empty or has no room for them.
+    and for a cache that is empty, has no room for them, or is of several sequences.
     """
     if passes < 1:
         raise InputError(f"passes must be at least 1, not {passes}")
+    if cache.batch_size != 1:
+        raise InputError(f"a pass is profiled for one sequence, and the cache has {cache.batch_size}")
     if not 0 < cache.length < cache.max_seq_len - passes:
         raise InputError(
             f"a cache that holds {cache.length} of {cache.max_seq_len} tokens is not one to profile {passes} decode"
