@@ -22,8 +22,9 @@ from minillm.prefill import as_batch
 def text_logprobs(model: Llama, ids: Sequence[int] | Tensor | Any, chunk_size: int = 128) -> list[float]:
     """The log-probability (natural, of the raw logits) of each token but the first, given all those before it.
 
-    ids: the token ids of the text, at least two, in a list or a tensor. One number fewer comes back, because nothing precedes the first
-    token, so nothing predicts it. (Where a tokenizer begins each text with a BOS token, the first token is that one.)
+    ids: the token ids of the text, at least two, in a list or a tensor. One number fewer comes back, because nothing
+    precedes the first token, so nothing predicts it. (Where a tokenizer begins each text with a BOS token, that one is
+    the first.)
 
     The text goes through the model once, `chunk_size` tokens at a time, and every row goes through the head. Memory
     beyond the cache is that of one chunk: its logits are chunk_size x vocabulary x 4 bytes, 25 MB for 128 rows of
