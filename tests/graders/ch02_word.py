@@ -16,7 +16,7 @@ Ranks = Mapping[Pair, int]
 def _merging(word: str, ranks: dict[str, int], want: str, kind: type = list) -> Case:
     told = ", ".join(f"({', '.join(pair.split())}): {rank}" for pair, rank in ranks.items())
     given = f"the {kind.__name__} of bytes {word or '(none)'}; ranks {{{told}}}"
-    return merging(given, lambda: [kind(split(word)), {pair_of(pair): rank for pair, rank in ranks.items()}], want)
+    return merging(given, lambda: [kind(split(word)), {pair_of(pair): rank for pair, rank in ranks.items()}], "ranks", want)
 
 
 def _choosing(choose: Callable[[list[Pair], Ranks], Pair]) -> Callable[[Sequence[bytes], Ranks], list[bytes]]:
