@@ -52,8 +52,11 @@ def _tokens_in_words(tokens: Any) -> str:
     """Tokens compare and are read as a text."""
     if tokens is None:
         return NOTHING
-    if not (isinstance(tokens, list) and all(isinstance(token, bytes) for token in tokens)):
+    if not isinstance(tokens, list):
         return f"no list of tokens, but {in_words(tokens)}"
+    others = [type(token).__name__ for token in tokens if not isinstance(token, bytes)]
+    if others:
+        return f"a list in which not all are bytes objects: there is one of type {others[0]}"
     return " | ".join(token.decode().replace(" ", "_") for token in tokens) or "none"
 
 
@@ -142,6 +145,13 @@ def _as_they_are_found(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
 def _not_joining(tokens: Sequence[bytes], pair: Pair) -> list[Any]:
     joined = pair[0] + pair[1]
     return [pair if token == joined else token for token in _right(tokens, pair)]
+
+
+def _adding_numbers(tokens: Sequence[bytes], pair: Pair) -> list[Any]:
+    merged: list[Any] = []
+    for token in _right(tokens, pair):
+        merged += token
+    return merged
 
 
 def _in_place_without_a_return(tokens: Any, pair: Pair) -> None:
@@ -245,6 +255,10 @@ MERGE_PAIR = Grader(
         Mutant(
             _not_joining,
             "You put the pair itself, a tuple, into the list. Joined it is one token: pair[0] + pair[1].",
+        ),
+        Mutant(
+            _adding_numbers,
+            "list += token takes the bytes object apart, into one number for each byte. Use append.",
         ),
         Mutant(
             lambda tokens, pair: list(tokens),

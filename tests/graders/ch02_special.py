@@ -251,6 +251,11 @@ SPLIT_AT_UNMARKED = Grader(
             " yours from special.pattern.",
         ),
         Mutant(
+            _cutting_with(r"(<\|.*?\|>)(?!MARK)"),
+            "Your pattern takes whatever looks like a special token, also one that a mark has broken, and misses those"
+            " of other models. Which there are is what special.pattern says.",
+        ),
+        Mutant(
             _escaped,
             "Nothing is cut. Take special.pattern as it stands: it is a pattern already, which re.escape would spoil;"
             " and {special} in an f-string spells the object, not its pattern.",
