@@ -64,8 +64,9 @@ def merge_pair(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
     tokens: the tokens of one word; a list or a tuple, possibly empty. It is not yours: leave it as it is. pair: the
     two tokens to be joined, in this order.
 
-    Return a new list, in which each such pair of neighbours is one token, left + right, and all else is as before.
-    Go from left to right, and use no token twice: [b"a", b"a", b"a"] with the pair (b"a", b"a") is [b"aa", b"a"].
+    Return a new list, in which each such pair of neighbours is one token, left + right, and all else is as before. It
+    is a new one also where nothing was to be joined. Go from left to right, and use no token twice: [b"a", b"a", b"a"]
+    with the pair (b"a", b"a") is [b"aa", b"a"].
 
     About 8 lines.
     """
@@ -77,11 +78,13 @@ def merge_word(tokens: Sequence[bytes], ranks: Mapping[Pair, int]) -> list[bytes
     """Encode a word: merge its bytes into tokens, in the order in which the merges were learned.
 
     tokens: the word's single bytes; a list or a tuple, possibly empty. Leave it as it is. ranks: for each pair that
-    may be merged, when it was learned: 0 first. A pair that is not in it is never merged.
+    may be merged, when it was learned: 0 first. A pair that is not in it is never merged. A part that is no single byte
+    was learned before the pair: where (b"ab", b"c") has a rank, (b"a", b"b") has a lower one.
 
     Of all pairs of neighbours that have a rank, merge the one with the lowest, wherever in the word it stands; look at
     the neighbours again, for there are new pairs now; and so on, until none of them has a rank. With the ranks
-    {(b"a", b"b"): 1, (b"b", b"c"): 0}, the word a, b, c becomes [b"a", b"bc"]. Return the list of what is left.
+    {(b"a", b"b"): 1, (b"b", b"c"): 0}, the word a, b, c becomes [b"a", b"bc"]. Return a new list of what is left, also
+    where nothing was merged.
 
     About 4 lines. You may call your 2.3.
     """
@@ -99,7 +102,7 @@ def split_at_unmarked(text: str, special: re.Pattern[str], mark: str) -> list[st
 
     special: a compiled pattern that matches any special token; it has no groups. Its source is `special.pattern`.
 
-    Return [text, token, text, token, ..., text]: texts at even positions, also where they are empty, and the
+    Return the list [text, token, text, token, ..., text]: texts at even positions, also where they are empty, and the
     template's tokens at odd ones. The marks have done their work: take them out of every text, with the function
     `without_mark(text, mark)`, which also knows what a template's `tojson` makes of a mark.
 

@@ -220,7 +220,8 @@ words = [word for text in texts for word in pre_tokenize(text)]
 for name, cut in (("from the left", from_the_left), ("longest first", longest_first)):
     alike = [cut(word) == by_rank(word) for word in words]
     odd = next(word for word, same in zip(words, alike, strict=True) if not same)
-    print(f"{name}: {sum(alike)} of {len(words)} words as they should be; {odd!r} is {cut(odd)}, not {by_rank(odd)}")
+    print(f"{name}: {sum(alike)} of {len(words)} words come out right; {odd!r} does not:")
+    print(f"    this way gives {cut(odd)}, and BPE {by_rank(odd)}")
     assert b"".join(cut(odd)) == b"".join(by_rank(odd)), "the text is the same: nothing raises"
 
 # %% [markdown]
@@ -406,7 +407,7 @@ bandwidth = read_bandwidth(device) if device.type == "cpu" else read_bandwidth(t
 floor_s = text_bytes / bandwidth
 one_pass_s = best_seconds(lambda: prefill(model, [1], KVCache(model.config, 8, device=device)))
 print(f"{count} tokens tokenized in {1e3 * library_s:.2f} ms: {count / library_s:,.0f} tokens/s, one core")
-print(f"from scratch, in Python: {scratch_s / library_s:.1f} times as long")
+print(f"from scratch, in Python: {scratch_s / library_s:.0f} times as long")
 print(
     f"tokenizing is {library_s / (library_s + prefill_s):.2%} of TTFT; prefill does {count / prefill_s:,.0f} tokens/s"
 )
@@ -427,9 +428,11 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# A thousandth, or less. It stays cheap as long as what follows is dear: on a large GPU that prefills some ten
-# thousands of tokens per second, or on a server that finds the whole prompt in its cache, tokenizing can be seen. Then
-# it is measured again, and gets a core of its own.
+# On a CPU, a thousandth or less. (The very first call of a process is dearer, by about half a millisecond: the library
+# and the engine set themselves up. In front of a very short prompt's prefill, that may be a percent.) It stays cheap as
+# long as what follows is dear: on a large GPU that prefills tens of thousands of tokens per second, or on a server that
+# has kept what it computed of the conversation so far, tokenizing can be seen. Then it is measured again, and gets a
+# core of its own.
 
 # %% [markdown]
 # ## Exercises
@@ -500,8 +503,9 @@ def merge_pair(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
     tokens: the tokens of one word; a list or a tuple, possibly empty. It is not yours: leave it as it is. pair: the
     two tokens to be joined, in this order.
 
-    Return a new list, in which each such pair of neighbours is one token, left + right, and all else is as before.
-    Go from left to right, and use no token twice: [b"a", b"a", b"a"] with the pair (b"a", b"a") is [b"aa", b"a"].
+    Return a new list, in which each such pair of neighbours is one token, left + right, and all else is as before. It
+    is a new one also where nothing was to be joined. Go from left to right, and use no token twice: [b"a", b"a", b"a"]
+    with the pair (b"a", b"a") is [b"aa", b"a"].
 
     About 8 lines.
     """
@@ -516,11 +520,13 @@ def merge_word(tokens: Sequence[bytes], ranks: Mapping[Pair, int]) -> list[bytes
     """Encode a word: merge its bytes into tokens, in the order in which the merges were learned.
 
     tokens: the word's single bytes; a list or a tuple, possibly empty. Leave it as it is. ranks: for each pair that
-    may be merged, when it was learned: 0 first. A pair that is not in it is never merged.
+    may be merged, when it was learned: 0 first. A pair that is not in it is never merged. A part that is no single byte
+    was learned before the pair: where (b"ab", b"c") has a rank, (b"a", b"b") has a lower one.
 
     Of all pairs of neighbours that have a rank, merge the one with the lowest, wherever in the word it stands; look at
     the neighbours again, for there are new pairs now; and so on, until none of them has a rank. With the ranks
-    {(b"a", b"b"): 1, (b"b", b"c"): 0}, the word a, b, c becomes [b"a", b"bc"]. Return the list of what is left.
+    {(b"a", b"b"): 1, (b"b", b"c"): 0}, the word a, b, c becomes [b"a", b"bc"]. Return a new list of what is left, also
+    where nothing was merged.
 
     About 4 lines. You may call your 2.3.
     """
@@ -541,7 +547,7 @@ def split_at_unmarked(text: str, special: re.Pattern[str], mark: str) -> list[st
 
     special: a compiled pattern that matches any special token; it has no groups. Its source is `special.pattern`.
 
-    Return [text, token, text, token, ..., text]: texts at even positions, also where they are empty, and the
+    Return the list [text, token, text, token, ..., text]: texts at even positions, also where they are empty, and the
     template's tokens at odd ones. The marks have done their work: take them out of every text, with the function
     `without_mark(text, mark)`, which also knows what a template's `tojson` makes of a mark.
 

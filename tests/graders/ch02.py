@@ -1,7 +1,8 @@
 """Graders of chapter 2: bytes, merges, and special tokens."""
 
-from graders.ch02_bpe import COUNT_PAIRS, MERGE_PAIR
+from graders.ch02_bpe import MERGE_PAIR
 from graders.ch02_bytes import BYTE_LEVEL_ALPHABET
+from graders.ch02_count import COUNT_PAIRS
 from graders.ch02_special import SPLIT_AT_UNMARKED
 from graders.ch02_word import MERGE_WORD
 

@@ -1,9 +1,7 @@
-"""2.2 and 2.3: counting pairs, and merging one of them. Wanted values are worked by hand."""
+"""2.3: merging one pair; and how tokens are written here. Wanted values are worked by hand."""
 
 import copy
-import itertools
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,8 +9,9 @@ from graders.common import CHANGED, UNTOUCHED
 from minillm.exercises.compare import in_words
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 
-Words = Mapping[tuple[bytes, ...], int]
 Pair = tuple[bytes, bytes]
+
+NOTHING = "None (is there a `return`?)"
 
 
 def split(text: str) -> tuple[bytes, ...]:
@@ -26,176 +25,8 @@ def pair_of(text: str) -> Pair:
     return left, right
 
 
-# --- 2.2
-
-
-def _counting(given: str, words: dict[str, int], want: dict[str, int]) -> Case:
-    def observe(f: Function) -> Observation:
-        mine = {split(word): count for word, count in words.items()}
-        before = dict(mine)
-        counts = f(mine)
-        return {
-            "the counts": _counts_in_words(counts),
-            "the words afterwards": UNTOUCHED if mine == before else CHANGED,
-        }
-
-    wanted = _counts_in_words({pair_of(pair): count for pair, count in want.items()})
-    return Case(given, observe, lambda: {"the counts": wanted, "the words afterwards": UNTOUCHED})
-
-
-def _counts_in_words(counts: Any) -> str:
-    """Counts compare and are read as a text, in one order. A count of 0 is as good as none."""
-    if not isinstance(counts, Mapping):
-        return f"no dict, but {in_words(counts)}"
-    told = [f"{_key_in_words(key)}: {count!r}" for key, count in counts.items() if count != 0]
-    return ", ".join(sorted(told)) or "no pairs"
-
-
-def _key_in_words(key: Any) -> str:
-    pair = isinstance(key, tuple) and len(key) == 2 and all(isinstance(token, bytes) for token in key)
-    return f"({key[0].decode()}, {key[1].decode()})" if pair else repr(key)
-
-
-def _pairs_counted(pairs_of_word: Callable[[tuple[bytes, ...]], Iterable[Any]]) -> Function:
-    def count(words: Words) -> Counter[Any]:
-        counts: Counter[Any] = Counter()
-        for tokens, occurrences in words.items():
-            for pair in pairs_of_word(tokens):
-                counts[pair] += occurrences
-        return counts
-
-    return count
-
-
-def _overwriting(words: Words) -> dict[Pair, int]:
-    return {pair: occurrences for tokens, occurrences in words.items() for pair in pairwise(tokens)}
-
-
-def _across_words(words: Words) -> Counter[Pair]:
-    return Counter(pairwise([token for tokens, count in words.items() for _ in range(count) for token in tokens]))
-
-
-def _across_words_unweighted(words: Words) -> Counter[Pair]:
-    return Counter(pairwise([token for tokens in words for token in tokens]))
-
-
-def _not_overlapping(tokens: tuple[bytes, ...]) -> Iterable[Pair]:
-    last: tuple[Pair, int] | None = None
-    for position, pair in enumerate(pairwise(tokens)):
-        if last != (pair, position - 1):
-            last = (pair, position)
-            yield pair
-
-
-def _looking_back(tokens: tuple[bytes, ...]) -> Iterable[Pair]:
-    return [(tokens[i - 1], tokens[i]) for i in range(len(tokens))]
-
-
-def _flattened(words: Words) -> Counter[Pair]:
-    return Counter(pair for tokens, count in words.items() for pair in [*pairwise(tokens)] * count)
-
-
-def _with_a_defaultdict(words: Words) -> dict[Pair, int]:
-    counts: dict[Pair, int] = defaultdict(int)
-    for tokens in words:
-        for i in range(len(tokens) - 1):
-            counts[tokens[i], tokens[i + 1]] += words[tokens]
-    return counts
-
-
-COUNT_PAIRS = Grader(
-    cases=[
-        _counting("l o (5 times), l o w (2 times)", {"l o": 5, "l o w": 2}, {"l o": 7, "o w": 2}),
-        _counting("a a a (3 times), b (4 times)", {"a a a": 3, "b": 4}, {"a a": 6}),
-        _counting(
-            "b a n a n a (2 times)",
-            {"b a n a n a": 2},
-            {"b a": 2, "a n": 4, "n a": 4},
-        ),
-        _counting("ab c (2 times), a bc (3 times)", {"ab c": 2, "a bc": 3}, {"ab c": 2, "a bc": 3}),
-        _counting("x y (1 time), y x (2 times)", {"x y": 1, "y x": 2}, {"x y": 1, "y x": 2}),
-        _counting("no words at all", {}, {}),
-    ],
-    mutants=[
-        Mutant(
-            lambda words: Counter(pair for tokens in words for pair in pairwise(tokens)),
-            "You count each word once. A word that occurs five times in the text holds its pairs five times: add the"
-            " word's count, and not 1.",
-        ),
-        Mutant(
-            _overwriting,
-            "A later word overwrites what an earlier one has counted for the same pair: add, with +=.",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: set(pairwise(tokens))),
-            "You count a pair once per word, however often the word holds it: banana has (a, n) twice.",
-        ),
-        Mutant(
-            _across_words,
-            "You count across the borders of words: the last token of one and the first of the next make a pair. Words"
-            " are merged each for itself, so such a pair could never be merged.",
-        ),
-        Mutant(
-            _across_words_unweighted,
-            "You string all words together, so that pairs arise across their borders; and each word is in it only once,"
-            " however often it occurs.",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: [tuple(sorted(pair)) for pair in pairwise(tokens)]),
-            "You count (x, y) and (y, x) as one. A pair has an order: a merge joins left to right.",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: [left + right for left, right in pairwise(tokens)]),
-            "You count the joined text, b'ab' + b'c'. The key is the pair, a tuple of two: (ab, c) and (a, bc) join to"
-            " the same text, and are two merges.",
-        ),
-        Mutant(
-            _pairs_counted(_not_overlapping),
-            "You leave out pairs that overlap: in a, a, a there are two pairs of neighbours. (That only one of them can"
-            " be merged is the next exercise's affair.)",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: pairwise(bytes([byte]) for byte in b"".join(tokens))),
-            "You go back to single bytes. Neighbours are tokens, which after some merges are longer than a byte: what"
-            " has been merged is not taken apart again.",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: itertools.combinations(tokens, 2)),
-            "You pair each token with every later one. Only neighbours can be merged.",
-        ),
-        Mutant(
-            _pairs_counted(_looking_back),
-            "tokens[i - 1] with i = 0 is the word's *last* token, so each word gets a pair that goes round its end:"
-            " begin with i = 1.",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: [(tokens[i], tokens[i + 1]) for i in range(len(tokens) - 2)]),
-            "The last pair of each word is missing: n tokens have n - 1 pairs.",
-        ),
-        Mutant(
-            _pairs_counted(lambda tokens: [(tokens[i], tokens[i + 1]) for i in range(len(tokens))]),
-            "tokens[i + 1] goes past the word's end: n tokens have n - 1 pairs.",
-            begins="IndexError",
-        ),
-        Mutant(
-            lambda words: max(_flattened(words), key=_flattened(words).__getitem__, default=None),
-            "That is the most frequent pair. All of them are wanted here, each with its count; `train` chooses.",
-            begins="ValueError: max()",
-        ),
-        Mutant(
-            lambda words: _flattened(words).most_common(),
-            "That is a list. A Counter (or a dict) is wanted, from pair to count.",
-        ),
-    ],
-    alternatives=[_flattened, _with_a_defaultdict],
-)
-
-
-# --- 2.3
-
-
-def merging(given: str, arguments: Callable[[], list[Any]], want: str) -> Case:
-    """A case of a function whose first argument is a word's tokens, and which gives tokens back."""
+def merging(given: str, arguments: Callable[[], list[Any]], other: str, want: str) -> Case:
+    """A case of a function of a word's tokens and something else, which gives new tokens back."""
 
     def observe(f: Function) -> Observation:
         mine = arguments()
@@ -203,23 +34,35 @@ def merging(given: str, arguments: Callable[[], list[Any]], want: str) -> Case:
         result = f(*mine)
         return {
             "the tokens": _tokens_in_words(result),
-            "what was given, afterwards": UNTOUCHED if mine == before else CHANGED,
+            "the tokens that were given, afterwards": UNTOUCHED if mine[0] == before[0] else CHANGED,
+            f"the {other} afterwards": UNTOUCHED if mine[1] == before[1] else CHANGED,
+            "the list that comes back": "the very one that was given" if result is mine[0] else "a new one",
         }
 
-    wanted = _tokens_in_words(split(want))
-    return Case(given, observe, lambda: {"the tokens": wanted, "what was given, afterwards": UNTOUCHED})
+    wanted = {
+        "the tokens": _tokens_in_words([*split(want)]),
+        "the tokens that were given, afterwards": UNTOUCHED,
+        f"the {other} afterwards": UNTOUCHED,
+        "the list that comes back": "a new one",
+    }
+    return Case(given, observe, lambda: wanted)
 
 
 def _tokens_in_words(tokens: Any) -> str:
-    """Tokens compare and are read as a text. A tuple is as good as a list."""
-    if not (isinstance(tokens, list | tuple) and all(isinstance(token, bytes) for token in tokens)):
+    """Tokens compare and are read as a text."""
+    if tokens is None:
+        return NOTHING
+    if not isinstance(tokens, list):
         return f"no list of tokens, but {in_words(tokens)}"
+    others = [type(token).__name__ for token in tokens if not isinstance(token, bytes)]
+    if others:
+        return f"a list in which not all are bytes objects: there is one of type {others[0]}"
     return " | ".join(token.decode().replace(" ", "_") for token in tokens) or "none"
 
 
 def _joining(tokens: str, pair: str, want: str, kind: type = list) -> Case:
     given = f"the {kind.__name__} of tokens {tokens or '(none)'}; the pair ({', '.join(pair.split())})"
-    return merging(given, lambda: [kind(split(tokens)), pair_of(pair)], want)
+    return merging(given, lambda: [kind(split(tokens)), pair_of(pair)], "pair", want)
 
 
 def _first_only(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
@@ -287,6 +130,36 @@ def _shrinking_in_a_for(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
 
 def _dropping_the_rest(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
     return [token for token in _right(tokens, pair) if token == pair[0] + pair[1]]
+
+
+def _as_they_are_found(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
+    merged, i = [], 0
+    while i < len(tokens):
+        two = tuple(tokens[i : i + 2])
+        found = two in (pair, pair[::-1])
+        merged.append(b"".join(two) if found else tokens[i])
+        i += 2 if found else 1
+    return merged
+
+
+def _not_joining(tokens: Sequence[bytes], pair: Pair) -> list[Any]:
+    joined = pair[0] + pair[1]
+    return [pair if token == joined else token for token in _right(tokens, pair)]
+
+
+def _adding_numbers(tokens: Sequence[bytes], pair: Pair) -> list[Any]:
+    merged: list[Any] = []
+    for token in _right(tokens, pair):
+        merged += token
+    return merged
+
+
+def _in_place_without_a_return(tokens: Any, pair: Pair) -> None:
+    _in_place(tokens, pair)
+
+
+def _given_back_where_nothing_is_found(tokens: Any, pair: Pair) -> list[bytes]:
+    return _right(tokens, pair) if pair in pairwise(tokens) else tokens
 
 
 def _with_a_stack(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
@@ -373,6 +246,39 @@ MERGE_PAIR = Grader(
         Mutant(
             lambda tokens, pair: _right(tokens, pair, lambda two, pair: sorted(two) == sorted(pair)),
             "You join the two in either order. A pair has an order: (a, b) is not (b, a).",
+        ),
+        Mutant(
+            _as_they_are_found,
+            "You also join the two where they stand the other way round. A pair has an order: where (a, b) is meant,"
+            " b, a stays two tokens.",
+        ),
+        Mutant(
+            _not_joining,
+            "You put the pair itself, a tuple, into the list. Joined it is one token: pair[0] + pair[1].",
+        ),
+        Mutant(
+            _adding_numbers,
+            "list += token takes the bytes object apart, into one number for each byte. Use append.",
+        ),
+        Mutant(
+            lambda tokens, pair: list(tokens),
+            "Nothing is joined: the tokens come back as they were. Is the new token appended, pair[0] + pair[1], and is"
+            " it the new list that you return?",
+        ),
+        Mutant(
+            _given_back_where_nothing_is_found,
+            "Where nothing is to be joined, you return the very tokens that you were given. A new list is wanted there"
+            " too: whoever changes it must not change theirs.",
+        ),
+        Mutant(
+            lambda tokens, pair: tuple(_right(tokens, pair)),
+            "The tokens are right, and they are a tuple. A list is wanted.",
+        ),
+        Mutant(lambda tokens, pair: None, "Nothing comes back: the function ends without a `return`."),
+        Mutant(
+            _in_place_without_a_return,
+            "You write into the list that you were given, and return nothing. It is not yours: build a new list, and"
+            " return that.",
         ),
         Mutant(
             lambda tokens, pair: (

@@ -26,18 +26,25 @@ def _name(byte: int) -> str:
 def _character(alphabet: object, byte: int) -> str:
     """In words where it is not exactly one."""
     if not isinstance(alphabet, Mapping):
-        return f"no dict, but a {type(alphabet).__name__}"
+        return _no_dict(alphabet)
+    kinds = [type(one).__name__ for one in next(iter(alphabet.items()), ())]
+    if kinds and kinds != ["str", "int"]:
+        return f"the dict leads from {kinds[0]} to {kinds[1]}, not from str to int"
     found = [character for character, value in alphabet.items() if value == byte]
     if len(found) != 1:
         return "none" if not found else f"{len(found)} of them: {', '.join(map(repr, found))}"
-    return found[0] if isinstance(found[0], str) else f"no character, but {found[0]!r}: the dict's keys are characters"
+    return found[0]
+
+
+def _no_dict(alphabet: object) -> str:
+    return "None (is there a `return`?)" if alphabet is None else f"no dict, but a {type(alphabet).__name__}"
 
 
 def _whole() -> Case:
     def observe(f: Function) -> Observation:
         alphabet = f()
         if not isinstance(alphabet, Mapping):
-            return dict.fromkeys(_whole_want(), f"no dict, but a {type(alphabet).__name__}")
+            return dict.fromkeys(_whole_want(), _no_dict(alphabet))
         return {
             "how many characters": len(alphabet),
             "bytes that have no character": _hex(set(range(256)) - set(alphabet.values())),
@@ -129,15 +136,45 @@ BYTE_LEVEL_ALPHABET = Grader(
         ),
         Mutant(
             lambda: {chr(byte): byte for byte in _VISIBLE},
-            "The 68 bytes that cannot be seen have no character at all: a text with a space could not be spelled.",
+            "The 68 bytes that cannot be seen have no character at all, and a text with a space could not be spelled."
+            " (Or they had some that visible bytes have, and were overwritten: theirs begin at chr(0x100).)",
         ),
         Mutant(
             lambda: _alphabet(_VISIBLE, lambda n, _: 0x101 + n),
             "The first of the others is U+0100 itself: count from 0.",
         ),
         Mutant(
+            lambda: _alphabet(_VISIBLE, lambda n, _: 0x21 + n),
+            "The stand-ins of the 68 others are characters that visible bytes have already, and overwrite them: number"
+            " them from U+0100 on, chr(0x100 + n).",
+        ),
+        Mutant(
+            lambda: _alphabet(_VISIBLE, lambda n, _: 0x121 + n),
+            "You number the others from U+0121 on. The first of them, byte 0x00, is U+0100; it is the 33rd, the space,"
+            " that comes to be U+0120.",
+        ),
+        Mutant(
+            lambda: _alphabet([*range(0x21, 0x7F), *range(0xA0, 0x100)]),
+            "You count the whole upper half from 0xA0 on as visible. Two of it are not: 0xA0, the no-break space, and"
+            " 0xAD, the soft hyphen.",
+        ),
+        Mutant(
+            lambda: _alphabet(_VISIBLE) | {"ł": 0xAD, "Ń": 0xA0},
+            "The no-break space, 0xA0, and the soft hyphen, 0xAD, have each other's stand-in. The others are numbered"
+            " in the order of their bytes.",
+        ),
+        Mutant(
+            lambda: {character: bytes([byte]) for character, byte in _alphabet(_VISIBLE).items()},
+            "The values are bytes objects of length one, b'A'. The byte's number is wanted, an int: 0x41.",
+        ),
+        Mutant(
+            lambda: {character: chr(byte) for character, byte in _alphabet(_VISIBLE).items()},
+            "The values are text. The byte's number is wanted, an int: 0x41, which is what b'A'[0] is too.",
+        ),
+        Mutant(lambda: None, "Nothing comes back: the function ends without a `return`."),
+        Mutant(
             lambda: list(_alphabet(_VISIBLE)),
-            "That is a list of the characters. Which byte each stands for is wanted too: a dict.",
+            "That is a list. A dict is wanted, which leads from each character to its byte: {'A': 0x41, ...}.",
         ),
     ],
     alternatives=[
