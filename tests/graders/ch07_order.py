@@ -79,7 +79,7 @@ _STEPS = {
 }
 
 
-def _in_order(order: str, greedy_after: str = "brfp") -> Function:
+def _in_order(order: str, greedy_after: str = "brfpRF1Pxy") -> Function:
     """The steps in this order; of a greedy request only those in `greedy_after`."""
 
     def process_logits(logits: Tensor, params: SamplingParams, state: SamplerState) -> Tensor:
@@ -182,11 +182,6 @@ PROCESS_LOGITS = Grader(
             " before all three.",
         ),
         Mutant(
-            _discarding,
-            "You call the steps and discard what they return. None of them changes its logits in place: logits ="
-            " steps.apply_logit_bias(logits, ...), and so on.",
-        ),
-        Mutant(
             _greedy_below(1e-5),
             "You let requests of a very small temperature go as greedy ones. Only 0 is greedy: any other temperature,"
             " however small, is a division, and tokens that are nearly as likely still get their share.",
@@ -215,6 +210,11 @@ PROCESS_LOGITS = Grader(
             " would mean something else at each temperature. It follows the penalties.",
         ),
         Mutant(
+            _in_order("tbrfpmkn", greedy_after=""),
+            "The temperature comes first, so that bias and penalties act on logits which it has moved; and a greedy"
+            " request, which leaves before it, gets neither. Both come before it.",
+        ),
+        Mutant(
             _in_order("rfpbtmkn"),
             "The bias comes after the penalties. It comes first: the penalties act on what model and caller together"
             " prefer.",
@@ -223,11 +223,6 @@ PROCESS_LOGITS = Grader(
             _in_order("rfptbmkn", greedy_after="rfp"),
             "The bias comes after the temperature: a bias of 2 would mean something else at each temperature, and a"
             " greedy request never gets it. It comes first.",
-        ),
-        Mutant(
-            _in_order("rfptmknb", greedy_after="rfp"),
-            "The bias comes last, after the filters: it then cannot bring a token back that they dropped, and a greedy"
-            " request never gets it. It comes first.",
         ),
         Mutant(
             _in_order("btrfpmkn", greedy_after="b"),
@@ -303,6 +298,11 @@ PROCESS_LOGITS = Grader(
         Mutant(
             _in_order("brfptmkns"),
             "You return probabilities. What is asked for are logits; whoever draws takes the softmax.",
+        ),
+        Mutant(
+            _discarding,
+            "You call the steps and discard what they return. None of them changes its logits in place: logits ="
+            " steps.apply_logit_bias(logits, ...), and so on.",
         ),
         *(Mutant(_in_order("brfptmkn".replace(step, "")), cause) for step, cause in _MISSING.items()),
     ],
