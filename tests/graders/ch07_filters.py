@@ -46,8 +46,8 @@ _LOW = (-1e4, -1e5, -1e9, -1e10, -1e30, torch.finfo(torch.float32).min)
 
 def _finite(low: float) -> str:
     return (
-        f"You give dropped tokens a logit of {low:g}. It must be -inf: a later step may raise or divide it, and only -inf"
-        " has a probability of exactly 0."
+        f"You give dropped tokens a logit of {low:g}. It must be -inf: a later step may raise or divide it, and only"
+        " -inf has a probability of exactly 0."
     )
 
 
@@ -251,7 +251,9 @@ TOP_P = Grader(
         _top_p_case("37 random logits", RANDOM, 0.9),
         _top_p_case("37 random logits", RANDOM, 0.35),
         _top_p_case("probabilities 0.2, 0.2, 0.2, 0.4: three equal ones", logs(0.2, 0.2, 0.2, 0.4), 0.5),
-        _top_p_case("probabilities 0.125, 0.5, 0.125, 0.25: the likeliest is top_p", logs(0.125, 0.5, 0.125, 0.25), 0.5),
+        _top_p_case(
+            "probabilities 0.125, 0.5, 0.125, 0.25: the likeliest is top_p", logs(0.125, 0.5, 0.125, 0.25), 0.5
+        ),
         _top_p_case("probabilities 0, 0.25, 0.45, 0, 0.3: two dropped already", logs(0, 0.25, 0.45, 0, 0.3), 0.6),
         _top_p_case("logits = [20.0, 1.0, -10.0, 4.0]: rare tokens", [20.0, 1.0, -10.0, 4.0], 1.0),
     ],
