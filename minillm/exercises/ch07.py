@@ -37,8 +37,8 @@ def apply_temperature(logits: Float[Tensor, " vocab"], temperature: float) -> Fl
     the largest logit, by however little it is the largest. A softmax does not see a constant that is added to all
     logits; that is worth using.
 
-    Below torch.finfo(logits.dtype).tiny (1.2e-38 in float32) torch may take the temperature for 0. Such a one counts
-    as that number.
+    Below torch.finfo(logits.dtype).tiny (1.2e-38 in float32) torch may take a temperature for 0: let it count as
+    that number.
 
     Return [V], in the dtype of `logits`, and leave `logits` itself as it was. What is graded is the softmax of your
     result.
