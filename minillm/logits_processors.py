@@ -97,7 +97,7 @@ def apply_presence_penalty(
 
 
 def apply_temperature(logits: Float[Tensor, " vocab"], temperature: float) -> Float[Tensor, " vocab"]:
-    """Divide by `temperature` > 0: below 1 the likeliest tokens gain, above 1 all the others do.
+    """Divide by `temperature` > 0: below 1 the likeliest tokens gain, above 1 the unlikely ones do.
 
     The largest logit moves to 0 first, which a softmax does not see. So however small the temperature, the
     quotient can overflow only to -inf, and only for tokens that have no chance.

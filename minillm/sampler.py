@@ -48,14 +48,13 @@ def draw(probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"])
     The token is the one at which the running sum of the row, in the order of ids, first exceeds u. If u is uniform,
     each token comes up with its own probability. The same row and u always give the same token; one of probability 0
     never comes up, because the running sum stands still there. (A GPU adds up in blocks: there, "still" holds to the
-    16th digit.)
+    16th digit.) In a row of NaN there is no such token: the answer may then be V, one past the last.
     """
     # In float64: near 1, float32 advances in steps of 6e-8, and a token less likely than that would be lost.
     cdf = probs.cumsum(-1, dtype=torch.float64)  # [B, V]
     # The whole sum is only nearly 1. As a fraction of it, no u below 1 points past the last possible token.
     target = uniforms[:, None] * cdf[:, -1:]  # [B, 1]
-    index = torch.searchsorted(cdf, target, right=True).squeeze(1)  # [B]
-    return index.clamp(max=probs.shape[-1] - 1)  # only a row of NaN is beyond it, and `sample` reports that
+    return torch.searchsorted(cdf, target, right=True).squeeze(1)  # [B]
 
 
 def inverse_cdf(probs: Float[Tensor, " vocab"], u: float) -> int:
@@ -74,7 +73,9 @@ def _choose(
     probs = processed.softmax(-1)  # [B, V]
     u = torch.tensor(uniforms, dtype=torch.float64).to(probs.device, non_blocking=True)  # [B]
     is_drawn = torch.tensor([p.temperature > 0.0 for p in params]).to(probs.device, non_blocking=True)  # [B]
-    return torch.where(is_drawn, draw(probs, u), likeliest)
+    # Only of a row of NaN is there no token to draw: keep the id within the vocabulary, and `sample` reports the NaN.
+    drawn = draw(probs, u).clamp(max=probs.shape[-1] - 1)  # [B]
+    return torch.where(is_drawn, drawn, likeliest)
 
 
 def sample(
@@ -132,8 +133,8 @@ def _check_numbers(row: int, logprob: float, processed_logit: float) -> None:
         )
     if not math.isfinite(processed_logit):
         raise InputError(
-            f"row {row} has no token left to choose: with this logit_bias and repetition_penalty, the logits "
-            "overflow float32, so move both towards their neutral values, 0 and 1."
+            f"row {row} has no token left to choose: after this request's logit_bias, penalties and temperature its "
+            "logits are NaN or infinite in float32, so move those towards their neutral values (0, 0 or 1, and 1)."
         )
 
 

@@ -34,12 +34,16 @@ def apply_temperature(logits: Float[Tensor, " vocab"], temperature: float) -> Fl
 
     logits: [V], some may be -inf. temperature: above 0 (a request at 0 is greedy, and never comes here); it may be
     very small, 2e-38 say, and the result then must still have a softmax without nan: all of the probability goes to
-    the largest logit. A softmax does not see a constant that is added to all logits; that is worth using.
+    the largest logit, by however little it is the largest. A softmax does not see a constant that is added to all
+    logits; that is worth using.
+
+    Below torch.finfo(logits.dtype).tiny (1.2e-38 in float32) torch may take a temperature for 0: let it count as
+    that number.
 
     Return [V], in the dtype of `logits`, and leave `logits` itself as it was. What is graded is the softmax of your
     result.
 
-    About 1 line.
+    About 2 lines.
     """
     todo("7.1")
 
@@ -86,8 +90,9 @@ def keep_top_p(logits: Float[Tensor, " vocab"], top_p: float) -> Float[Tensor, "
     over the logits as they are: what an earlier filter dropped has none, and the sum counts what is left.
 
     The token that carries the sum across `top_p` belongs to the nucleus. So it is never empty, and reaches top_p
-    instead of staying below it. With probabilities 0.5, 0.3, 0.15, 0.05 and a top_p of 0.7, two tokens stay.
-    Tokens exactly as likely as that one stay too: no choice is made between equals.
+    instead of staying below it. With probabilities 0.5, 0.3, 0.15, 0.05 and a top_p of 0.7, two tokens stay; with
+    one of 0.5 the first alone has reached it. Tokens exactly as likely as the crossing one stay too: no choice is
+    made between equals.
 
     Return [V]: the logits of the tokens that stay as they were, at their own places, those of all others -inf. Leave
     `logits` itself as it was.
@@ -139,6 +144,8 @@ def draw(probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"])
     running sum: add up in float64. And a whole row may add up to a hair less than 1: with u beyond that, no sum is
     greater. Let u be a fraction of the row's whole sum, and there is always one.
 
+    Leave `probs` and `uniforms` as they were.
+
     About 4 lines, with cumsum and torch.searchsorted (mind its `right`).
     """
     todo("7.6")
@@ -153,7 +160,7 @@ def perplexity(logprobs: Sequence[float]) -> float:
     be thousands.
 
     [log(1/2), log(1/8)] has a perplexity of 4: as unsure as if each time 4 tokens had been equally likely. Return a
-    float.
+    float, of Python's own or .item() of a tensor; the precision of float32 is enough.
 
     Raise InputError, with a sentence, where there are none: there is no mean of nothing.
 

@@ -68,8 +68,8 @@ first, second = likeliest[:2]
 difference = float(logits[first] - logits[second])
 ratio = float(probs[first] / probs[second])
 assert math.isclose(math.exp(difference), ratio, rel_tol=1e-4)
-print(f"{names[0]} - {names[1]} = {difference:.1f} in logits, and exp({difference:.1f}) = {math.exp(difference):.1f}")
-print(f"{names[0]} / {names[1]} = {ratio:.1f} in probabilities")
+print(f"{names[0]} - {names[1]} = {difference:.3f} in logits, and exp({difference:.3f}) = {math.exp(difference):.3f}")
+print(f"{names[0]} / {names[1]} = {ratio:.3f} in probabilities")
 assert torch.allclose((logits + 7).softmax(0), probs, atol=1e-6)
 print("add 7 to all logits: the same probabilities")
 
@@ -361,6 +361,8 @@ for name, one in choices.items():
     state = SamplerState(one, ids)
     ms = median_ms(lambda one=one, state=state: sample_one(logits[None], one, state))
     print(f"{name:<34} {ms:7.2f} ms, {ms / pass_ms:.1%} of it")
+print(f"{'to sort all probabilities':<34} {median_ms(lambda: probs.sort(descending=True)):7.2f} ms")
+print(f"{'to find the 256 likeliest':<34} {median_ms(lambda: probs.topk(256)):7.2f} ms")
 
 # %% [markdown]
 # ## Log-probabilities and perplexity
@@ -454,12 +456,16 @@ def apply_temperature(logits: Float[Tensor, " vocab"], temperature: float) -> Fl
 
     logits: [V], some may be -inf. temperature: above 0 (a request at 0 is greedy, and never comes here); it may be
     very small, 2e-38 say, and the result then must still have a softmax without nan: all of the probability goes to
-    the largest logit. A softmax does not see a constant that is added to all logits; that is worth using.
+    the largest logit, by however little it is the largest. A softmax does not see a constant that is added to all
+    logits; that is worth using.
+
+    Below torch.finfo(logits.dtype).tiny (1.2e-38 in float32) torch may take a temperature for 0: let it count as
+    that number.
 
     Return [V], in the dtype of `logits`, and leave `logits` itself as it was. What is graded is the softmax of your
     result.
 
-    About 1 line.
+    About 2 lines.
     """
     todo("7.1")
 
@@ -515,8 +521,9 @@ def keep_top_p(logits: Float[Tensor, " vocab"], top_p: float) -> Float[Tensor, "
     over the logits as they are: what an earlier filter dropped has none, and the sum counts what is left.
 
     The token that carries the sum across `top_p` belongs to the nucleus. So it is never empty, and reaches top_p
-    instead of staying below it. With probabilities 0.5, 0.3, 0.15, 0.05 and a top_p of 0.7, two tokens stay.
-    Tokens exactly as likely as that one stay too: no choice is made between equals.
+    instead of staying below it. With probabilities 0.5, 0.3, 0.15, 0.05 and a top_p of 0.7, two tokens stay; with
+    one of 0.5 the first alone has reached it. Tokens exactly as likely as the crossing one stay too: no choice is
+    made between equals.
 
     Return [V]: the logits of the tokens that stay as they were, at their own places, those of all others -inf. Leave
     `logits` itself as it was.
@@ -574,6 +581,8 @@ def draw(probs: Float[Tensor, "batch vocab"], uniforms: Float[Tensor, " batch"])
     running sum: add up in float64. And a whole row may add up to a hair less than 1: with u beyond that, no sum is
     greater. Let u be a fraction of the row's whole sum, and there is always one.
 
+    Leave `probs` and `uniforms` as they were.
+
     About 4 lines, with cumsum and torch.searchsorted (mind its `right`).
     """
     todo("7.6")
@@ -591,7 +600,7 @@ def perplexity(logprobs: Sequence[float]) -> float:
     be thousands.
 
     [log(1/2), log(1/8)] has a perplexity of 4: as unsure as if each time 4 tokens had been equally likely. Return a
-    float.
+    float, of Python's own or .item() of a tensor; the precision of float32 is enough.
 
     Raise InputError, with a sentence, where there are none: there is no mean of nothing.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from statistics import fmean, geometric_mean, median
 from typing import Any
 
@@ -22,7 +23,9 @@ def _draw_case(given: str, probs: Sequence[Sequence[float]], uniforms: Sequence[
         table = torch.tensor(probs, dtype=torch.float32)
         u = torch.tensor(uniforms, dtype=torch.float64)
         before = table.clone(), u.clone()
-        result = f(table, u)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)  # so that an answer which draws numbers of its own is the same each time
+            result = f(table, u)
         return {
             "the result": result,
             "probs and uniforms afterwards": touched(probs=(table, before[0]), uniforms=(u, before[1])),
@@ -58,7 +61,7 @@ def _search(
 
 
 def _likeliest_first(probs: Tensor, uniforms: Tensor) -> Tensor:
-    ranked, order = probs.sort(-1, descending=True, stable=True)
+    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
     return order.gather(1, _search(ranked, uniforms)[:, None]).squeeze(1)
 
 
@@ -80,6 +83,19 @@ def _normalised_in_place(probs: Tensor, uniforms: Tensor) -> Tensor:
     return _search(probs, uniforms, whole=False)
 
 
+def _probs_normalised_in_place(probs: Tensor, uniforms: Tensor) -> Tensor:
+    probs /= probs.sum(-1, keepdim=True)
+    return _search(probs, uniforms)
+
+
+def _from_the_end(probs: Tensor, uniforms: Tensor) -> Tensor:
+    return probs.shape[-1] - 1 - _search(probs.flip(-1), uniforms)
+
+
+def _first_row_for_all(probs: Tensor, uniforms: Tensor) -> Tensor:
+    return _search(probs[:1].expand_as(probs).contiguous(), uniforms)
+
+
 def _flat_uniforms(probs: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(probs.cumsum(-1, dtype=torch.float64), uniforms, right=True)
 
@@ -87,10 +103,10 @@ def _flat_uniforms(probs: Tensor, uniforms: Tensor) -> Tensor:
 DRAW = Grader(
     cases=[
         _draw_case(
-            "probs = [[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]], u = [0.6, 0.2]",
-            [[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]],
-            [0.6, 0.2],
-            [1, 1],
+            "probs = [[5, 3, 2, 6], [1, 4, 2, 9], [2, 6, 1, 7]] / 16, u = [0.6, 0.1, 0.5]",
+            [[p / 16 for p in line] for line in ([5, 3, 2, 6], [1, 4, 2, 9], [2, 6, 1, 7])],
+            [0.6, 0.1, 0.5],
+            [2, 1, 2],
         ),
         _draw_case(
             "four rows of probabilities 0, 0.25, 0, 0.5, 0.25, 0; u = [0.0, 0.25, 0.7, 0.75]",
@@ -110,6 +126,12 @@ DRAW = Grader(
             [_RARE] * 3,
             [1 - 2.0**-27, 1 - 2.0**-25, 0.5],
             [2, 1, 1],
+        ),
+        _draw_case(
+            "probabilities 0.5, 0.25, 0.25 - 2^-20: a sum that float32 knows to be below 1; u = 0.3 and 0.8",
+            [[0.5, 0.25, 0.25 - 2.0**-20]] * 2,
+            [0.3, 0.8],
+            [0, 2],
         ),
         _draw_case("a single token of probability 1, u = 0.9", [[1.0]], [0.9], [0]),
         _draw_case("a row of 4,096 equal tokens, u = 0.123456", [[2.0**-12] * 4096], [0.123456], [505]),
@@ -178,6 +200,35 @@ DRAW = Grader(
             begins="RuntimeError: torch.searchsorted(): boundaries tensor should be 1 dimension",
         ),
         Mutant(_normalised_in_place, "You write into uniforms. They are the caller's: make a new tensor."),
+        Mutant(_probs_normalised_in_place, "You write into probs. They are the caller's: make a new tensor."),
+        Mutant(
+            lambda p, u: torch.multinomial(p, 1).squeeze(1),
+            "torch.multinomial draws a number of its own. The number is given, uniforms: one for each row, and the same"
+            " one must always give the same token.",
+        ),
+        Mutant(
+            lambda p, u: _search(p, 1 - u),
+            "You look 1 - u up. The draw is as fair, but the same seed now gives other tokens than the engine: the"
+            " running sum is compared with u itself.",
+        ),
+        Mutant(
+            _from_the_end,
+            "You add up from the last id. The draw is as fair, but the same seed now gives other tokens than the"
+            " engine: the sum runs from id 0.",
+        ),
+        Mutant(
+            _first_row_for_all,
+            "You use the first row's sums for all rows. Each row has a distribution of its own: keep the whole [B, V].",
+        ),
+        Mutant(
+            lambda p, u: _search(p, u, whole=False) % p.shape[-1],
+            "Where u is beyond a sum that is a hair below 1, your % makes it token 0. Multiply u with the row's whole"
+            " sum; then it is never beyond.",
+        ),
+        Mutant(
+            lambda p, u: _search(p, u).int(),
+            "Your ids are int32. Token ids are int64 throughout, as searchsorted gives them without out_int32.",
+        ),
     ],
     alternatives=[
         _by_loop,
@@ -191,6 +242,23 @@ DRAW = Grader(
 
 _UNEVEN = [-0.25, -3.5, -1.125, -6.75, -0.0625]
 _THOUSANDS = [-(0.5 + (i % 7)) for i in range(7000)]  # a mean of 3.5; the product of the probabilities is 0 in float64
+
+
+_CLOSE = 1e-5  # of a perplexity, relative: right answers in float32 are within 1e-6, the wrong ones beyond 1e-4
+
+
+def _case(given: str, logprobs: Sequence[float], want: float) -> Case:
+    """float32 is as right as float64 here: a number that is close enough counts as the wanted one."""
+
+    def observe(f: Function) -> Observation:
+        return formula(given, [logprobs], want).observe(lambda x: _snapped(f(x), want))
+
+    return Case(given, observe, lambda: {"the result": want, "the arguments afterwards": UNTOUCHED})
+
+
+def _snapped(result: Any, want: float) -> Any:
+    is_close = isinstance(result, Real) and math.isclose(result, want, rel_tol=_CLOSE)
+    return want if is_close else result
 
 
 def _empty_case() -> Case:
@@ -227,11 +295,11 @@ def _root_of_inverse(logprobs: Sequence[float]) -> float:
 
 PERPLEXITY = Grader(
     cases=[
-        formula("logprobs = [log(1/2), log(1/8)]", [[math.log(0.5), math.log(0.125)]], 4.0),
-        formula("logprobs = [-0.25, -3.5, -1.125, -6.75, -0.0625]", [_UNEVEN], math.exp(11.6875 / 5)),
-        formula("logprobs = (-0.75,), one token", [(-0.75,)], math.exp(0.75)),
-        formula("7,000 tokens, their mean -3.5", [_THOUSANDS], math.exp(3.5)),
-        formula("logprobs = [0.0, 0.0]: a model that knew", [[0.0, 0.0]], 1.0),
+        _case("logprobs = [log(1/2), log(1/8)]", [math.log(0.5), math.log(0.125)], 4.0),
+        _case("logprobs = [-0.25, -3.5, -1.125, -6.75, -0.0625]", _UNEVEN, math.exp(11.6875 / 5)),
+        _case("logprobs = (-0.75,), one token", (-0.75,), math.exp(0.75)),
+        _case("7,000 tokens, their mean -3.5", _THOUSANDS, math.exp(3.5)),
+        _case("logprobs = [0.0, 0.0]: a model that knew", [0.0, 0.0], 1.0),
         _empty_case(),
     ],
     mutants=[
@@ -290,13 +358,8 @@ PERPLEXITY = Grader(
             "You round. Rounding is for whoever prints the number.",
         ),
         Mutant(
-            _checked(lambda x: torch.tensor(x, dtype=torch.float64).mean().neg().exp()),
+            _checked(lambda x: torch.tensor(x, dtype=torch.float32).mean().neg().exp()),
             "The value is right, but it is a tensor: .item() takes the number out of it.",
-        ),
-        Mutant(
-            _checked(lambda x: torch.tensor(x, dtype=torch.float32).mean().neg().exp().item()),
-            "You compute in float32, where a mean of thousands of numbers keeps six digits or so. Python's own floats"
-            " keep fifteen; so does dtype=torch.float64.",
         ),
         Mutant(
             lambda x: math.exp(-sum(x) / len(x)),
@@ -322,5 +385,7 @@ PERPLEXITY = Grader(
         _checked(lambda x: math.exp(-sum(x) / len(x))),
         _checked(lambda x: geometric_mean([math.exp(-y) for y in x])),
         _checked(lambda x: torch.tensor(x, dtype=torch.float64).mean().neg().exp().item()),
+        _checked(lambda x: torch.tensor(x, dtype=torch.float32).mean().neg().exp().item()),
+        _checked(lambda x: 2 ** (-sum(y / math.log(2) for y in x) / len(x))),
     ],
 )

@@ -30,7 +30,8 @@ def _case(
         return {"the result": result, "logits afterwards": touched(logits=(mine, before))}
 
     def want() -> Observation:
-        return {"the result": row(keep(logits, share)), "logits afterwards": UNTOUCHED}
+        exact = row(logits).tolist()  # as float32 holds them
+        return {"the result": row(keep(exact, share)), "logits afterwards": UNTOUCHED}
 
     return Case(f"{given}; {name} = {share}", observe, want)
 
@@ -40,16 +41,27 @@ def _only(logits: Tensor, kept: Tensor, dropped: float = NEVER) -> Tensor:
     return torch.where(kept, logits, dropped)
 
 
-_FINITE = (
-    "You give dropped tokens a very low logit of your own. It must be -inf: a later step may raise or divide it, and"
-    " only -inf has a probability of exactly 0."
-)
+_LOW = (-1e4, -1e5, -1e9, -1e10, -1e30, torch.finfo(torch.float32).min)
+
+
+def _finite(low: float) -> str:
+    return (
+        f"You give dropped tokens a logit of {low:g}. It must be -inf: a later step may raise or divide it, and only"
+        " -inf has a probability of exactly 0."
+    )
+
+
 _ZERO = "You set dropped logits to 0. A logit of 0 is an ordinary score; a probability of 0 is the logit -inf."
 _SHORTER = (
     "You return the kept logits alone. A token's place in the row is its id: keep the row as long as it was, with -inf"
     " at the tokens that go."
 )
 _PROBS = "You return probabilities. The steps after this one expect logits: keep those as they were."
+_SCALED = "You return probabilities, scaled up to one. The steps after this one expect logits: keep those as they were."
+_LOGPROBS = (
+    "You return log-probabilities of what is left. A softmax would not see the difference, but a token that stays keeps"
+    " the very logit that it had."
+)
 
 # --- 7.3 -------------------------------------------------------------------------------------------------------------
 
@@ -109,10 +121,25 @@ MIN_P = Grader(
             begins="ValueError: ",
         ),
         Mutant(lambda x, m: _only(x, ~_reached(x, m)), "You keep what should go, and drop what should stay."),
-        Mutant(lambda x, m: _only(x, _reached(x, m), -1e4), _FINITE),
+        Mutant(
+            lambda x, m: _only(x, x >= x.max() - math.log(m or 1e-30)),
+            "The sign: the logarithm of a number below 1 is negative already. The bar lies *below* the largest logit:"
+            " logits.max() + log(min_p).",
+        ),
+        Mutant(
+            lambda x, m: _only(x, x.softmax(0) >= (1 - m) * x.softmax(0).max()),
+            "Your bar is 1 - min_p times the largest probability. It is min_p times: a larger min_p drops more.",
+        ),
+        Mutant(
+            lambda x, m: _only(x, x.softmax(0) >= 1 - m),
+            "You compare each probability with 1 - min_p. The bar is min_p times the largest probability.",
+        ),
+        *(Mutant(lambda x, m, low=low: _only(x, _reached(x, m), low), _finite(low)) for low in _LOW),
+        Mutant(lambda x, m: _only(x, _reached(x, m)).log_softmax(0), _LOGPROBS),
         Mutant(lambda x, m: _only(x, _reached(x, m), 0.0), _ZERO),
         Mutant(lambda x, m: x[_reached(x, m)], _SHORTER),
         Mutant(lambda x, m: _only(x.softmax(0), _reached(x, m), 0.0), _PROBS),
+        Mutant(lambda x, m: _only(x, _reached(x, m)).softmax(0), _SCALED),
         Mutant(_min_p_in_place, IN_PLACE),
     ],
     alternatives=[
@@ -147,6 +174,34 @@ def _down_to_the_crossing(x: Tensor, top_p: float, early: bool = True) -> Tensor
     ranked = probs.sort(descending=True).values
     before = ranked.cumsum(0) - ranked
     return _only(x, probs >= ranked[before < top_p].min())
+
+
+def _where_exceeded(x: Tensor, top_p: float) -> Tensor:
+    if top_p == 1.0:
+        return x
+    probs = x.softmax(0)
+    ranked = probs.sort(descending=True).values
+    index = (ranked.cumsum(0) <= top_p).sum().clamp(max=x.shape[0] - 1)
+    return _only(x, probs >= ranked[index])
+
+
+def _one_too_many(x: Tensor, top_p: float) -> Tensor:
+    if top_p == 1.0:
+        return x
+    probs = x.softmax(0)
+    ranked = probs.sort(descending=True).values
+    index = ((ranked.cumsum(0) < top_p).sum() + 1).clamp(max=x.shape[0] - 1)
+    return _only(x, probs >= ranked[index])
+
+
+def _removed_from_below(x: Tensor, top_p: float) -> Tensor:
+    """As in transformers: of the ascending row, the tokens go that hold 1 - top_p together."""
+    if top_p == 1.0:
+        return x
+    ranked, order = x.sort(stable=True)
+    gone = ranked.softmax(0).cumsum(0) <= 1 - top_p
+    gone[-1] = False
+    return x.masked_fill(gone.scatter(0, order, gone), NEVER)
 
 
 def _by_loop(x: Tensor, top_p: float) -> Tensor:
@@ -195,7 +250,10 @@ TOP_P = Grader(
         _top_p_case(f"{_GIVEN}, each 5 larger", [x + 5 for x in _FOUR], 0.9),
         _top_p_case("37 random logits", RANDOM, 0.9),
         _top_p_case("37 random logits", RANDOM, 0.35),
-        _top_p_case("probabilities 0.2, 0.4, 0.2, 0.2: three equal ones", logs(0.2, 0.4, 0.2, 0.2), 0.5),
+        _top_p_case("probabilities 0.2, 0.2, 0.2, 0.4: three equal ones", logs(0.2, 0.2, 0.2, 0.4), 0.5),
+        _top_p_case(
+            "probabilities 0.125, 0.5, 0.125, 0.25: the likeliest is top_p", logs(0.125, 0.5, 0.125, 0.25), 0.5
+        ),
         _top_p_case("probabilities 0, 0.25, 0.45, 0, 0.3: two dropped already", logs(0, 0.25, 0.45, 0, 0.3), 0.6),
         _top_p_case("logits = [20.0, 1.0, -10.0, 4.0]: rare tokens", [20.0, 1.0, -10.0, 4.0], 1.0),
     ],
@@ -211,8 +269,27 @@ TOP_P = Grader(
             " those *before* it is below top_p; the first then needs no rule of its own.",
         ),
         Mutant(
-            lambda x, p: _cut(x, lambda total, before: before - (total - before).roll(1) < p, p),
+            _one_too_many,
             "One token too many: the sum has reached top_p before it.",
+        ),
+        Mutant(
+            _where_exceeded,
+            "You look for the sum that *exceeds* top_p. Where it equals top_p it has reached it already, and the next"
+            " token goes: compare with <, not <=.",
+        ),
+        Mutant(
+            _removed_from_below,
+            "You add up from below, as transformers does, and go by ranks: of tokens exactly as likely as the crossing"
+            " one, the sort decides who stays. Every probability of at least the crossing token's stays.",
+        ),
+        Mutant(
+            lambda x, p: _only(x, x.softmax(0).cumsum(0) - x.softmax(0) < p) if p < 1 else x,
+            "You add up in the order of ids. The nucleus are the *likeliest* tokens: sort first, descending.",
+        ),
+        Mutant(
+            lambda x, p: _only(x, x.softmax(0) >= p) if p < 1 else x,
+            "You compare each probability by itself with top_p. It is about a sum: how many of the likeliest together"
+            " reach it.",
         ),
         Mutant(
             lambda x, p: _cut(x, lambda total, before: before < p, p, home=False),
@@ -247,10 +324,15 @@ TOP_P = Grader(
             _no_softmax,
             "You add up logits. Only probabilities sum to 1: softmax first.",
         ),
-        Mutant(lambda x, p: _only(x, _down_to_the_crossing(x, p) > NEVER, -1e4), _FINITE),
+        *(
+            Mutant(lambda x, p, low=low: _only(x, _down_to_the_crossing(x, p) > NEVER, low), _finite(low))
+            for low in _LOW
+        ),
+        Mutant(lambda x, p: _down_to_the_crossing(x, p).log_softmax(0), _LOGPROBS),
         Mutant(lambda x, p: _only(x, _down_to_the_crossing(x, p) > NEVER, 0.0), _ZERO),
         Mutant(lambda x, p: x[_down_to_the_crossing(x, p) > NEVER], _SHORTER),
-        Mutant(lambda x, p: _down_to_the_crossing(x, p).softmax(0), _PROBS),
+        Mutant(lambda x, p: _only(x.softmax(0), _down_to_the_crossing(x, p) > NEVER, 0.0), _PROBS),
+        Mutant(lambda x, p: _down_to_the_crossing(x, p).softmax(0), _SCALED),
         Mutant(_top_p_in_place, IN_PLACE),
     ],
     alternatives=[_down_to_the_crossing, _by_loop],

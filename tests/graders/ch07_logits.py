@@ -32,7 +32,8 @@ def _temperature_case(given: str, logits: Sequence[float], value: float, dtype: 
         return {"the softmax of the result": as_softmax(result), "logits afterwards": touched(logits=(mine, before))}
 
     def want() -> Observation:
-        probs = row(oracle.softmax(oracle.temperature(logits, value)), dtype)
+        exact = row(logits, dtype).tolist()  # as the dtype holds them: some lie only a last digit apart
+        probs = row(oracle.softmax(oracle.temperature(exact, value)), dtype)
         return {"the softmax of the result": probs, "logits afterwards": UNTOUCHED}
 
     return Case(f"{given}; temperature = {value}", observe, want)
@@ -44,6 +45,11 @@ def _divided_in_place(logits: Tensor, t: float) -> Tensor:
     return logits
 
 
+def _above_0_in(x: Tensor, t: float) -> float:
+    """The temperature, or the least number that the dtype holds in full."""
+    return max(t, torch.finfo(x.dtype).tiny)
+
+
 TEMPERATURE = Grader(
     cases=[
         _temperature_case("logits = [2.0, 1.0, -1.0]", [2.0, 1.0, -1.0], 2.0),
@@ -51,10 +57,21 @@ TEMPERATURE = Grader(
         _temperature_case("37 random logits", RANDOM, 1.0),
         _temperature_case("logits = [3.0, -inf, 4.0, 2.5], one token dropped", [3.0, NEVER, 4.0, 2.5], 1.5),
         _temperature_case("4 logits in float64", [12.5, 11.0, 10.25, 3.0], 0.5, torch.float64),
+        _temperature_case("logits = [0.0, 1e-10], nearly equal", [0.0, 1e-10], 2e-38),
         _temperature_case("logits = [13.0, 12.0, 9.0, -4.0]", [13.0, 12.0, 9.0, -4.0], 2e-38),
         _temperature_case("logits = [5.0, 14.0, 14.0], two equal", [5.0, 14.0, 14.0], 2e-38),
+        _temperature_case("logits = [13.0, 13.0 + 2^-17], nearly equal", [13.0, 13.0 + 2.0**-17], 1e-6),
+        _temperature_case("4,096 logits, all 3.0", [3.0] * 4096, 2e-38),
+        _temperature_case("logits = [13.0, 12.0, 9.0, -4.0]", [13.0, 12.0, 9.0, -4.0], 1e-39),
+        _temperature_case("logits = [5.0, 14.0, 14.0], two equal", [5.0, 14.0, 14.0], 1e-50),
     ],
     mutants=[
+        Mutant(
+            lambda x, t: x / max(t, 1e-5),
+            "You hold the temperature above some small number (or add one to it). Two logits that lie closer than that"
+            " then share the probability, where the larger should have all of it: subtract the largest logit, and"
+            " hardly anything is left to guard against.",
+        ),
         Mutant(
             lambda x, t: x * t,
             "You multiply. A temperature below 1 sharpens: dividing by it draws the logits apart.",
@@ -65,9 +82,34 @@ TEMPERATURE = Grader(
             " the largest logit first: a softmax does not see it, and 0 / 2e-38 is 0.",
         ),
         Mutant(
+            lambda x, t: (x - x.max()) / t,
+            "The smallest normal number of float32 is 1.2e-38. A temperature of 1e-50 is 0 in it, and 0 / 0 is nan:"
+            " divide by max(temperature, torch.finfo(logits.dtype).tiny).",
+        ),
+        Mutant(
+            lambda x, t: (x - x.max()) * (1 / t),
+            "1 / temperature overflows on its own: 1 / 1e-39 is inf in float32, and 0 * inf is nan. Divide by the"
+            " temperature, and by no less than torch.finfo(logits.dtype).tiny.",
+        ),
+        Mutant(
+            lambda x, t: x.log_softmax(0) / _above_0_in(x, t),
+            "A log_softmax leaves the largest logit *below* 0: at -8.3 where 4,096 tokens are equal. By a very small"
+            " temperature that too overflows, to -inf for all. Subtract the largest logit: it is then 0, and stays 0.",
+        ),
+        Mutant(
+            lambda x, t: (x / t).nan_to_num(),
+            "nan_to_num gives every logit that overflowed the same, largest number, and tokens that were far apart are"
+            " equal. Let nothing overflow upwards: subtract the largest logit first.",
+        ),
+        Mutant(
             lambda x, t: x - x.max() / t,
             "Your division reaches the maximum alone: / binds tighter than -. Parentheses: (logits - logits.max()) /"
             " temperature.",
+        ),
+        Mutant(
+            lambda x, t: (x - x.min()) / t,
+            "You subtract the smallest logit, and that moves the largest further up, where it overflows. Subtract the"
+            " largest: then all others can only overflow downwards.",
         ),
         Mutant(
             lambda x, t: (x - x.mean()) / t,
@@ -79,7 +121,7 @@ TEMPERATURE = Grader(
             "The temperature changes nothing: divide by it.",
         ),
         Mutant(
-            lambda x, t: ((x - x.max()) / t).softmax(0),
+            lambda x, t: ((x - x.max()) / _above_0_in(x, t)).softmax(0),
             "You return probabilities. The steps after this one expect logits, and take a softmax once more.",
         ),
         Mutant(
@@ -88,7 +130,7 @@ TEMPERATURE = Grader(
             " the ratios; of probabilities it would only change the sum.",
         ),
         Mutant(
-            lambda x, t: ((x - x.max()) / t).to(torch.float32),
+            lambda x, t: ((x - x.max()) / _above_0_in(x, t)).to(torch.float32),
             "The result is float32 whatever came in: keep the dtype of `logits`.",
         ),
         Mutant(
@@ -99,8 +141,9 @@ TEMPERATURE = Grader(
         Mutant(_divided_in_place, IN_PLACE),
     ],
     alternatives=[
-        lambda x, t: (x - x.max()) / t,
-        lambda x, t: x.log_softmax(0) / t,
+        lambda x, t: (x - x.max()) / _above_0_in(x, t),
+        lambda x, t: (x - x.max()) * (1 / max(t, 1e-30)),
+        lambda x, t: ((x.double() - x.max()) / t).to(x.dtype),
         lambda x, t: (x.double() / t).log_softmax(0).to(x.dtype),
     ],
 )
@@ -212,6 +255,19 @@ REPETITION_PENALTY = Grader(
             lambda x, ids, p: _penalised(x, ids, lambda seen: seen - p),
             "You subtract the penalty. That is what presence and frequency penalty do; this one divides and"
             " multiplies, and its neutral value is 1.",
+        ),
+        Mutant(
+            lambda x, ids, p: _penalised(x, ids, lambda seen: torch.where(seen > 0, seen / p, seen)),
+            "You leave negative logits as they were. They go down as well: multiply them by the penalty.",
+        ),
+        Mutant(
+            lambda x, ids, p: _once_each(x, ids, p) if p > 1 else x.clone(),
+            "You do nothing for a penalty below 1. The same two rules then make tokens likelier; only 1 is neutral.",
+        ),
+        Mutant(
+            lambda x, ids, p: _penalised(x, ids, lambda seen: torch.minimum(seen / p, seen * p)),
+            "You take whichever of seen / penalty and seen * penalty is less. That is right above 1; a penalty below 1"
+            " makes tokens *likelier*. Ask for the logit's sign instead.",
         ),
         Mutant(_whole_row, "You change the logits of all tokens. Only those in token_ids occurred already."),
         Mutant(_the_others, "You change every token but the ones that occurred."),

@@ -50,7 +50,7 @@ def _case(
         }
 
     def want() -> Observation:
-        wanted = _wanted(logits, asked, prompt, done)
+        wanted = _wanted(row(logits).tolist(), asked, prompt, done)
         probs_or_logits = oracle.softmax(wanted) if asked.temperature else wanted
         return {name: row(probs_or_logits), "logits afterwards": UNTOUCHED, "state afterwards": UNTOUCHED}
 
@@ -73,11 +73,13 @@ _STEPS = {
     "F": lambda x, p, s: engine.apply_frequency_penalty(x, Counter(s.seen_token_ids), p.frequency_penalty),
     "1": lambda x, p, s: engine.apply_frequency_penalty(x, dict.fromkeys(s.generated_counts, 1), p.frequency_penalty),
     "P": lambda x, p, s: engine.apply_presence_penalty(x, s.seen_token_ids, p.presence_penalty),
+    "x": lambda x, p, s: engine.apply_frequency_penalty(x, s.generated_counts, p.presence_penalty),
+    "y": lambda x, p, s: engine.apply_presence_penalty(x, s.generated_counts, p.frequency_penalty),
     "s": lambda x, p, s: x.softmax(0),
 }
 
 
-def _in_order(order: str, greedy_after: str = "brfp") -> Function:
+def _in_order(order: str, greedy_after: str = "brfpRF1Pxy") -> Function:
     """The steps in this order; of a greedy request only those in `greedy_after`."""
 
     def process_logits(logits: Tensor, params: SamplingParams, state: SamplerState) -> Tensor:
@@ -87,6 +89,26 @@ def _in_order(order: str, greedy_after: str = "brfp") -> Function:
         return logits
 
     return process_logits
+
+
+def _discarding(logits: Tensor, params: SamplingParams, state: SamplerState) -> Tensor:
+    engine.apply_logit_bias(logits, params.logit_bias)
+    if params.temperature:
+        engine.apply_temperature(logits, params.temperature)
+    return logits
+
+
+def _greedy_below(limit: float) -> Function:
+    def process_logits(logits: Tensor, params: SamplingParams, state: SamplerState) -> Tensor:
+        order = "brfp" if params.temperature < limit else "brfptmkn"
+        return _in_order(order)(logits, params, state)
+
+    return process_logits
+
+
+def _greedy_id(logits: Tensor, params: SamplingParams, state: SamplerState) -> Tensor:
+    result = _in_order("brfptmkn")(logits, params, state)
+    return result if params.temperature else result.argmax()
 
 
 _MISSING = {
@@ -145,6 +167,7 @@ PROCESS_LOGITS = Grader(
             top_k=20,
             top_p=0.9,
         ),
+        _case("logits = [13.0, 13.0 + 2^-17], nearly equal", [13.0, 13.0 + 2.0**-17], temperature=1e-6),
         _case("logits = [1.0, -inf, 2.0], all neutral", [1.0, NEVER, 2.0], [0], [2], temperature=1.0),
     ],
     mutants=[
@@ -152,6 +175,21 @@ PROCESS_LOGITS = Grader(
             _in_order("brfpmknt"),
             "The temperature comes last, as in llama.cpp. Here the filters follow it: they cut the distribution that is"
             " really drawn from.",
+        ),
+        Mutant(
+            _in_order("brfpmktn"),
+            "The temperature comes after a filter: min-p then looks at a distribution that nobody draws from. It comes"
+            " before all three.",
+        ),
+        Mutant(
+            _greedy_below(1e-5),
+            "You let requests of a very small temperature go as greedy ones. Only 0 is greedy: any other temperature,"
+            " however small, is a division, and tokens that are nearly as likely still get their share.",
+        ),
+        Mutant(
+            _greedy_id,
+            "For a greedy request you return the token. Return its logits [V] as they are; whoever called takes the"
+            " largest.",
         ),
         Mutant(
             _in_order("brfptnmk"),
@@ -172,9 +210,39 @@ PROCESS_LOGITS = Grader(
             " would mean something else at each temperature. It follows the penalties.",
         ),
         Mutant(
+            _in_order("tbrfpmkn", greedy_after=""),
+            "The temperature comes first, so that bias and penalties act on logits which it has moved; and a greedy"
+            " request, which leaves before it, gets neither. Both come before it.",
+        ),
+        Mutant(
             _in_order("rfpbtmkn"),
             "The bias comes after the penalties. It comes first: the penalties act on what model and caller together"
             " prefer.",
+        ),
+        Mutant(
+            _in_order("rfptbmkn", greedy_after="rfp"),
+            "The bias comes after the temperature: a bias of 2 would mean something else at each temperature, and a"
+            " greedy request never gets it. It comes first.",
+        ),
+        Mutant(
+            _in_order("btrfpmkn", greedy_after="b"),
+            "The penalties come after the temperature, so that a penalty of 0.5 means something else at each; and a"
+            " greedy request, which leaves before it, gets none. They come before it.",
+        ),
+        Mutant(
+            _in_order("btrfpmkn"),
+            "The penalties come after the temperature, so that a penalty of 0.5 means something else at each. They"
+            " come before it.",
+        ),
+        Mutant(
+            _in_order("bprftmkn"),
+            "The presence penalty comes before the repetition penalty. That one divides and this one subtracts, so the"
+            " order shows: the repetition penalty comes first.",
+        ),
+        Mutant(
+            _in_order("bfrptmkn"),
+            "The frequency penalty comes before the repetition penalty. That one divides and this one subtracts, so"
+            " the order shows: the repetition penalty comes first.",
         ),
         Mutant(
             _in_order("bfprtmkn"),
@@ -185,6 +253,11 @@ PROCESS_LOGITS = Grader(
             _in_order("brfptmkn", greedy_after="brfptmkn"),
             "A greedy request goes through temperature and filters as well. At temperature 0 there is nothing to"
             " divide by: after the penalties its logits are done.",
+        ),
+        Mutant(
+            _in_order("brfptmkn", greedy_after="brfpmkn"),
+            "A greedy request skips the temperature, and goes through the filters all the same. They change nothing"
+            " that it needs: after the penalties its logits are done.",
         ),
         Mutant(
             _in_order("brfptmkn", greedy_after=""),
@@ -204,9 +277,19 @@ PROCESS_LOGITS = Grader(
             "The presence penalty looks at the prompt. It is about what was *generated*: state.generated_counts.",
         ),
         Mutant(
+            _in_order("brFPtmkn"),
+            "Frequency and presence penalty look at the prompt. They are about what was *generated*:"
+            " state.generated_counts.",
+        ),
+        Mutant(
             _in_order("brFptmkn"),
             "The frequency penalty looks at the prompt, and counts each token once. It counts what was generated:"
             " state.generated_counts.",
+        ),
+        Mutant(
+            _in_order("brxytmkn"),
+            "Frequency and presence penalty have each other's parameter: params.frequency_penalty goes with"
+            " apply_frequency_penalty.",
         ),
         Mutant(
             _in_order("br1ptmkn"),
@@ -215,6 +298,11 @@ PROCESS_LOGITS = Grader(
         Mutant(
             _in_order("brfptmkns"),
             "You return probabilities. What is asked for are logits; whoever draws takes the softmax.",
+        ),
+        Mutant(
+            _discarding,
+            "You call the steps and discard what they return. None of them changes its logits in place: logits ="
+            " steps.apply_logit_bias(logits, ...), and so on.",
         ),
         *(Mutant(_in_order("brfptmkn".replace(step, "")), cause) for step, cause in _MISSING.items()),
     ],

@@ -80,7 +80,7 @@ def _bar(j: int, share: float, base: float) -> str:
 
 
 # Shares after the last step, in the order of ids: the order in which the running sum goes.
-IN_ORDER = (("group", 1528, 0.0704), ("young", 1805, 0.5161), ("beautiful", 3953, 0.1699))
+IN_ORDER = (("group", 1528, 0.0704), ("young", 1805, 0.5160), ("beautiful", 3953, 0.1699))
 IN_ORDER += (("figure", 4110, 0.1363), ("woman", 4166, 0.1073))
 DRAWN_U = 0.3238  # random.Random(7).random(), the first number of seed 7
 
