@@ -455,8 +455,8 @@ STOP_MATCHER_ADD = Grader(
         ),
         Mutant(
             _matcher(hit=lambda text, stops: hit if (hit := _hit(text, stops)) and hit[0] else None),
-            "You miss a stop string at the very beginning: its place is 0, which counts as false. Ask whether the result"
-            " is None.",
+            "You miss a stop string at the very beginning: its place is 0, which counts as false. Ask whether the"
+            " result is None.",
         ),
         Mutant(
             _matcher(hit=lambda text, stops: next(((text.find(s), s) for s in stops if s in text), None)),

@@ -63,11 +63,11 @@ def _request(
 
 def _account(pieces: list[Any], steps: list[_Step]) -> Observation:
     real = [piece for piece in pieces if isinstance(piece, Piece)]
-    same = all(piece.step is step for piece, step in zip(pieces, steps, strict=True) if isinstance(piece, Piece))
+    pairs = zip(pieces, steps, strict=True)
     return {
         "what is shown, piece by piece": " ".join(_text(piece) for piece in pieces),
         "the finish reasons": ", ".join(_reason(piece.finish_reason) for piece in real),
-        "each piece's step": "the one that came in" if same else "another",
+        "each piece's step": ", ".join(_step(*pair) for pair in pairs if isinstance(pair[0], Piece)),
     }
 
 
@@ -75,6 +75,12 @@ def _text(piece: Any) -> str:
     if isinstance(piece, Piece):
         return shown([piece.text])
     return "(nothing: is there a `return`?)" if piece is None else f"({type(piece).__name__} instead of a Piece)"
+
+
+def _step(piece: Piece, step: _Step) -> str:
+    if piece.step is step:
+        return "the one that came in"
+    return "None" if piece.step is None else f"{type(piece.step).__name__}: {piece.step}"
 
 
 def _reason(reason: Any) -> str:
@@ -298,6 +304,10 @@ PIECE_OF = Grader(
             _piece(silent=lambda reason: reason is not None),
             'You leave out the last token at "length" too. There it is text like any other: only at "stop" is it no'
             " part of the answer.",
+        ),
+        Mutant(
+            lambda self, step: Piece((piece := _piece()(self, step)).text, None, piece.finish_reason),
+            "Your pieces have no step: the second argument of Piece is the step that came in.",
         ),
         Mutant(
             _without_a_step,

@@ -261,8 +261,8 @@ HELD_LENGTH = Grader(
         ),
         Mutant(
             anywhere_in,
-            "You ask whether an end of the text occurs *in* a stop string. It must stand at the stop string's beginning:"
-            " of END, an N alone is no danger.",
+            "You ask whether an end of the text occurs *in* a stop string. It must stand at the stop string's"
+            " beginning: of END, an N alone is no danger.",
         ),
         Mutant(
             _same_letters,
