@@ -181,6 +181,8 @@ def summary(generation: "Generation") -> str:
     m = generation.metrics()
     ended = {"stop": "stopped by itself", "length": "length limit reached", "abort": "interrupted"}
     reason = ended[generation.finish_reason]
+    if generation.finish_reason == "stop" and generation.steps[-1].finish_reason != "stop":
+        reason = "stop string found"  # the model's own last step did not end it
     first = "" if m.ttft_s is None else f", first after {m.ttft_s:.2f} s"
     speed = f", {m.decode_tokens_per_s:.1f} tokens/s" if m.decode_tokens_per_s else ""
     return f"{m.prompt_tokens} tokens in, {m.completion_tokens} out{first}{speed}; {reason}"

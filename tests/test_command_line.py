@@ -67,6 +67,14 @@ def test_a_model_without_a_template_continues_the_prompt_and_says_so(tmp_path, c
     assert "--system needs a chat template" in err
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_the_summary_says_that_a_stop_string_ended_it_even_with_the_last_token(tiny_dir, tiny, last):
+    text = tiny.generate("the cat", SamplingParams(max_tokens=6, ignore_eos=True)).text
+    stop = text[-1] if last else text[0]
+    args = ["generate", "--raw", "--prompt", "the cat", "--max-tokens", "6", "--ignore-eos", "--stop", stop]
+    assert run(args, tiny_dir).stderr.decode().rstrip().endswith("; stop string found]")
+
+
 def test_the_prompt_comes_from_a_file_or_from_stdin(tiny_dir, tiny, tmp_path):
     text = "the cät 🙂"
     expected = (tiny.generate(text, SamplingParams(max_tokens=6)).text + "\n").encode()

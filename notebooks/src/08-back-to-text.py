@@ -31,16 +31,16 @@ model, tokenizer = load(MODEL, device=device, dtype=torch.float32)
 # %% [markdown]
 # ## A token is not a character
 #
-# Four things to count in a text: what a reader sees as one sign, the code points of Unicode, the bytes of UTF-8, and
-# the model's tokens. In English they nearly agree. Elsewhere:
+# Four things to count in a text: graphemes, which is what a reader sees as one sign; the code points of Unicode; the
+# bytes of UTF-8; and the model's tokens. In English they nearly agree. Elsewhere:
 
 # %%
 signs = {"e": 1, "é": 1, "naïve": 5, "日本語": 3, "🙂": 1, "🇫🇷": 1, "👨\u200d👩\u200d👧": 1}
-print("signs   code points   bytes   tokens   the tokens' bytes")
+print("graphemes   code points   bytes   tokens   the tokens' bytes")
 for sign, seen in signs.items():
     sign_ids = tokenizer.encode(sign)
     parts = " | ".join(tokenizer.id_to_bytes(token_id).hex(" ").upper() for token_id in sign_ids)
-    print(f"{seen:5}   {len(sign):11}   {len(sign.encode()):5}   {len(sign_ids):6}   {parts}")
+    print(f"{seen:9}   {len(sign):11}   {len(sign.encode()):5}   {len(sign_ids):6}   {sign}: {parts}")
 
 # %% [markdown]
 # One flag is two code points, eight bytes, six tokens; and none of those six is a character. A family is three people
@@ -90,10 +90,11 @@ print("wait while it ends in �:", "".join(pieces))
 assert "".join(pieces) == text
 
 # %% [markdown]
-# At once, it fails in a way worth understanding: after the first two bytes of 🇫 the text is one character longer, by a
-# `�`. It is shown. When the third token completes the flag's letter, the whole is *as long as before*, so nothing is
-# new, and the `�` stays for ever. To wait for as long as the end is a `�` repairs that, and many programs stream this
-# way. Two things are wrong with it. It takes a `�` for "not yet", and sometimes it is "never":
+# At once, it fails in a way worth understanding. The first token of the flag is `20 F0 9F`, and makes the text two
+# characters longer: a space and a `�`. Both are shown. When the third token completes the letter 🇫, the whole is *as
+# long as before*, so nothing is new, and the `�` stays for ever. To wait for as long as the end is a `�` repairs that,
+# and many programs stream this way. Two things are wrong with it. It takes a `�` for "not yet", and sometimes it is
+# "never":
 
 # %%
 bad = ids[1]

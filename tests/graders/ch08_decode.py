@@ -2,8 +2,19 @@
 
 import codecs
 from collections.abc import Callable
+from functools import cache
 
-from graders.ch08_bytes import by_decoding_ends, rule, tail_of_high_bytes
+from graders.ch08_bytes import (
+    TRIPLES,
+    by_bits,
+    by_completing,
+    by_decoding_ends,
+    by_threshold,
+    codec_state,
+    rule,
+    tail_of_high_bytes,
+    third_unread,
+)
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.utf8 import Utf8Decoder
 
@@ -41,6 +52,31 @@ def _chunks(*hexadecimal: str, want: list[str], held: str = "nothing") -> Case:
 right_length = rule()
 
 
+def _all_streams() -> Case:
+    """Strings of critical bytes, one byte at a time; what can be seen is the first stream that goes wrong."""
+
+    def observe(f: Function) -> Observation:
+        wrong = [data for data in TRIPLES[::3] if _stream(f, data) != _streamed(data)]
+        if not wrong:
+            return {"the first stream that goes wrong": "none"}
+        came, want = (shown(pieces) for pieces, _ in (_stream(f, wrong[0]), _streamed(wrong[0])))
+        differs = f"{came} instead of {want}" if came != want else f"{came} is right, and self.held is not"
+        return {"the first stream that goes wrong": f"{wrong[0].hex(' ').upper()}: {differs}; {len(wrong)} in all"}
+
+    given = f"{len(TRIPLES[::3])} strings of three bytes, each by itself, one byte after the other"
+    return Case(given, observe, lambda: {"the first stream that goes wrong": "none"})
+
+
+def _stream(f: Function, data: bytes) -> tuple[list[object], object]:
+    decoder = Utf8Decoder()
+    return [f(decoder, bytes([byte])) for byte in data], decoder.held
+
+
+@cache
+def _streamed(data: bytes) -> tuple[list[object], object]:
+    return _stream(_decoder(held=by_completing), data)
+
+
 def _decoder(
     *,
     join: Callable[[bytes, bytes], bytes] = lambda held, data: held + data,
@@ -75,6 +111,66 @@ def _never_emptied(self: Utf8Decoder, data: bytes) -> str:
     return self.held[: len(self.held) - right_length(self.held)].decode(errors="replace")
 
 
+def _not_always_set(self: Utf8Decoder, data: bytes) -> str:
+    data = self.held + data
+    n = right_length(data)
+    if n:
+        self.held = data[len(data) - n :]
+    return data[: len(data) - n].decode(errors="replace")
+
+
+def _each_by_itself(self: Utf8Decoder, data: bytes) -> str:
+    before, n = self.held, right_length(self.held + data)
+    if n > len(data):
+        self.held += data
+        return ""
+    self.held = data[len(data) - n :]
+    return before.decode(errors="replace") + data[: len(data) - n].decode(errors="replace")
+
+
+def _end_of_the_new(self: Utf8Decoder, data: bytes) -> str:
+    cut = len(data) - right_length(data)
+    text, self.held = (self.held + data[:cut]).decode(errors="replace"), data[cut:]
+    return text
+
+
+def _from_the_diamonds(self: Utf8Decoder, data: bytes) -> str:
+    data = self.held + data
+    text = data.decode(errors="replace")
+    if not text.endswith("\ufffd"):
+        self.held = b""
+        return text
+    text = text.rstrip("\ufffd")
+    self.held = data[len(text.encode()) :]
+    return text
+
+
+def _from_the_error(self: Utf8Decoder, data: bytes) -> str:
+    data = self.held + data
+    try:
+        text, self.held = data.decode(), b""
+    except UnicodeDecodeError as error:
+        text, self.held = data[: error.start].decode(), data[error.start :]
+    return text
+
+
+def _one_for_all(self: Utf8Decoder, data: bytes) -> str:
+    data = self.held + data
+    cut = len(data) - right_length(data)
+    self.held = data[cut:]
+    try:
+        return data[:cut].decode()
+    except UnicodeDecodeError:
+        return "\ufffd"
+
+
+def _empty_flushes(self: Utf8Decoder, data: bytes) -> str:
+    if data:
+        return _decoder()(self, data)
+    held, self.held = self.held, b""
+    return held.decode(errors="replace")
+
+
 def _difference(self: Utf8Decoder, data: bytes) -> str:
     before = len(self.held.decode(errors="replace"))
     self.held += data
@@ -105,8 +201,10 @@ def _somewhere_else(self: Utf8Decoder, data: bytes) -> str:
 def _with_a_codec(self: Utf8Decoder, data: bytes) -> str:
     codec = codecs.getincrementaldecoder("utf-8")("replace")
     codec.setstate((self.held, 0))
-    text = codec.decode(data)
-    self.held = codec.getstate()[0]
+    text, held = codec.decode(data), codec.getstate()[0]
+    if held[:1] == b"\xed" and held[1:] > b"\x9f":  # where Python waits and need not
+        text, held = text + held.decode(errors="replace"), b""
+    self.held = held
     return text
 
 
@@ -131,6 +229,13 @@ DECODE = Grader(
         _chunks("F0 9F", "62", want=["", "\ufffdb"]),
         _chunks("F0 9F", "F0 9F 99 82", "80", want=["", "\ufffd🙂", "\ufffd"]),
         _chunks("FF F0", "9F", want=["\ufffd", ""], held="F0 9F"),
+        _chunks("61 F0", "80", "62", want=["a", "\ufffd\ufffd", "b"]),
+        _chunks("61 ED A0", "62", want=["a\ufffd\ufffd", "b"]),
+        _chunks("61 C0", "62", want=["a\ufffd", "b"]),
+        _chunks("61 F0 90 80", "80", want=["a", "\U00010000"]),
+        _chunks("F0 9F", "", "99 82", want=["", "", "🙂"]),
+        _chunks("61 C3", "A9 FF 62 E2 82", "AC", want=["a", "é\ufffdb", "€"]),
+        _all_streams(),
     ],
     mutants=[
         Mutant(
@@ -157,6 +262,74 @@ DECODE = Grader(
         Mutant(
             _never_emptied,
             "You show again what was shown before: what has gone out must leave self.held.",
+        ),
+        Mutant(
+            _not_always_set,
+            "You set self.held only where something is held now. Where nothing is, what it had before stays, and is"
+            " shown again with the next bytes.",
+        ),
+        Mutant(
+            _each_by_itself,
+            "You decode what was held and what came one by one. The two halves of a character make it only together:"
+            " join the bytes, then decode.",
+        ),
+        Mutant(
+            _end_of_the_new,
+            "You look for an unfinished end in the new bytes alone. Those held belong before them: the end of a"
+            " character's beginning may be continuations, which begin nothing by themselves.",
+        ),
+        Mutant(
+            _from_the_diamonds,
+            "You hold all bytes that are replacement characters at the end of the text. Some of them are that for"
+            " good: FF will never become a character, however long you wait.",
+        ),
+        Mutant(
+            _from_the_error,
+            "You hold everything from the first error on. After a byte that is invalid for good, nothing would be shown"
+            " ever again: ask which end can still be completed.",
+        ),
+        Mutant(
+            _one_for_all,
+            "One invalid byte turns all that came with it into a single replacement character. What is valid around it"
+            ' is text: errors="replace" puts one in the place of the invalid bytes alone.',
+        ),
+        Mutant(
+            _empty_flushes,
+            "You flush when no bytes come. A token may have no bytes at all (a special one, say), and the character"
+            " goes on after it: the end is told by a call of `flush`.",
+        ),
+        Mutant(
+            _decoder(held=rule(length_of=by_threshold)),
+            "You hold C0, or FF, as if a character began with it. None does: it is settled when it comes.",
+        ),
+        Mutant(
+            _decoder(held=rule(length_of=by_bits)),
+            "You go by the bit patterns, and hold C0 or F5. They look like first bytes, and no character begins with"
+            " them.",
+        ),
+        Mutant(
+            _decoder(held=third_unread),
+            "You hold F0 9F with whatever comes third. What is not 80 to BF has ended it: show a replacement character,"
+            " and go on with that byte.",
+        ),
+        Mutant(
+            _decoder(held=rule(second={})),
+            "You hold F0 80 and ED A0, as if they could become characters. The second byte settles it: after E0, ED, F0"
+            " and F4 only a part of 80 to BF is possible.",
+        ),
+        Mutant(
+            _decoder(held=lambda data: len(codec_state(data))),
+            "You hold ED A0, as Python's own incremental decoder does. It is the half of a surrogate pair, UTF-8 has"
+            " none, and nothing that comes makes a character of it.",
+        ),
+        Mutant(
+            _decoder(held=rule(looks_at=lambda length: -1)),
+            "Of three bytes held, you check the last where the second is meant. The table's ranges are for the byte"
+            " right after the first.",
+        ),
+        Mutant(
+            _decoder(held=rule(reach=2)),
+            "You look at the last two bytes alone. Of a character of four, three may be held.",
         ),
         Mutant(
             _difference,

@@ -62,16 +62,29 @@ def _request(
 
 
 def _account(pieces: list[Any], steps: list[_Step]) -> Observation:
-    wrong = next((piece for piece in pieces if not isinstance(piece, Piece)), None)
-    if wrong is not None or None in pieces:
-        kind = "nothing (is there a `return`?)" if wrong is None else type(wrong).__name__
-        return {"what is shown, piece by piece": f"no Piece: {kind}", "the finish reasons": "", "each piece's step": ""}
-    same = all(piece.step is step for piece, step in zip(pieces, steps, strict=True))
+    real = [piece for piece in pieces if isinstance(piece, Piece)]
+    pairs = zip(pieces, steps, strict=True)
     return {
-        "what is shown, piece by piece": shown([piece.text for piece in pieces]),
-        "the finish reasons": ", ".join(str(piece.finish_reason) for piece in pieces),
-        "each piece's step": "the one that came in" if same else "another",
+        "what is shown, piece by piece": " ".join(_text(piece) for piece in pieces),
+        "the finish reasons": ", ".join(_reason(piece.finish_reason) for piece in real),
+        "each piece's step": ", ".join(_step(*pair) for pair in pairs if isinstance(pair[0], Piece)),
     }
+
+
+def _text(piece: Any) -> str:
+    if isinstance(piece, Piece):
+        return shown([piece.text])
+    return "(nothing: is there a `return`?)" if piece is None else f"({type(piece).__name__} instead of a Piece)"
+
+
+def _step(piece: Piece, step: _Step) -> str:
+    if piece.step is step:
+        return "the one that came in"
+    return "None" if piece.step is None else f"{type(piece.step).__name__}: {piece.step}"
+
+
+def _reason(reason: Any) -> str:
+    return "a step" if isinstance(reason, _Step) else str(reason)
 
 
 def _through(self: Detokenizer, step: Step) -> str:
@@ -108,6 +121,38 @@ def _piece(
 
 def _nothing_at_the_end(self: Detokenizer, step: Step) -> Any:
     return None if step.finish_reason == "stop" else _piece()(self, step)
+
+
+def _nothing(self: Detokenizer, step: Step) -> None:
+    _piece()(self, step)
+
+
+def _nothing_where_empty(self: Detokenizer, step: Step) -> Any:
+    piece = _piece()(self, step)
+    return piece if piece.text or piece.finish_reason else None
+
+
+def _text_alone(self: Detokenizer, step: Step) -> Any:
+    return _piece()(self, step).text
+
+
+def _swapped(self: Detokenizer, step: Step) -> Piece:
+    piece = _piece()(self, step)
+    return Piece(piece.text, piece.finish_reason, piece.step)
+
+
+def _which_as_reason(self: Detokenizer, step: Step) -> Piece:
+    piece = _piece()(self, step)
+    return Piece(piece.text, step, self.matcher.matched or piece.finish_reason)
+
+
+def _reason_left_out(self: Detokenizer, step: Step) -> Piece:
+    return Piece(_piece()(self, step).text, step)
+
+
+def _id_for_step(self: Detokenizer, step: Step) -> Piece:
+    piece = _piece()(self, step)
+    return Piece(piece.text, step.token_id, piece.finish_reason)
 
 
 def _without_a_step(self: Detokenizer, step: Step) -> Piece:
@@ -224,6 +269,45 @@ PIECE_OF = Grader(
             _nothing_at_the_end,
             "Where the sequence ends you return nothing. There is a piece for every step, and the last one brings the"
             " reason and what was held, even if it has no text of its own.",
+        ),
+        Mutant(
+            _nothing,
+            "You return nothing, from no step at all: the last line is return Piece(text, step, reason).",
+        ),
+        Mutant(
+            _nothing_where_empty,
+            "You return nothing where no text has become certain. There is a piece for every step: its text may be"
+            ' "", and whoever counts pieces counts tokens.',
+        ),
+        Mutant(
+            _text_alone,
+            "You return the text alone. Around it belongs a Piece, with the step and the reason.",
+        ),
+        Mutant(
+            _swapped,
+            "The arguments of Piece are swapped: Piece(text, step, finish_reason).",
+        ),
+        Mutant(
+            _which_as_reason,
+            'You give the stop string itself as the reason. The reason is the word "stop"; which stop string it was is'
+            " in self.matcher.matched.",
+        ),
+        Mutant(
+            _reason_left_out,
+            "Your pieces have no reason: without its third argument, Piece says None, and the text never ends.",
+        ),
+        Mutant(
+            _id_for_step,
+            "You put the token's id where the step belongs. A Piece carries the whole step.",
+        ),
+        Mutant(
+            _piece(silent=lambda reason: reason is not None),
+            'You leave out the last token at "length" too. There it is text like any other: only at "stop" is it no'
+            " part of the answer.",
+        ),
+        Mutant(
+            lambda self, step: Piece((piece := _piece()(self, step)).text, None, piece.finish_reason),
+            "Your pieces have no step: the second argument of Piece is the step that came in.",
         ),
         Mutant(
             _without_a_step,

@@ -1,6 +1,7 @@
 """8.3 and 8.4: how much of a text is held back for stop strings, and which of them comes first."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from graders.common import formula
@@ -15,13 +16,39 @@ def _hold(text: str, stops: Stops, want: int) -> Case:
     return formula(f"text {text!r}, stops {list(stops)}", [text, stops], want)
 
 
+_LETTERS = ["".join(letters) for n in range(1, 7) for letters in product("ab", repeat=n)]
+_LISTS = (["aab"], ["abab"], ["bba", "ab"], ["abaab", "bab"], ["aaaa", "babb"], ["bbbbbbb"])
+
+
+def _all_of_two_letters() -> Case:
+    """All short texts over two letters, where ends overlap in every way, but those with a whole stop string."""
+    pairs = [(text, stops) for text in _LETTERS for stops in _LISTS if not any(stop in text for stop in stops)]
+    given = [(text, stops, longest(text, stops)) for text, stops in pairs]
+
+    def observe(f: Function) -> Observation:
+        wrong = [(*case, n) for case in given if (n := f(case[0], tuple(case[1]))) != case[2]]
+        if not wrong:
+            return {"the first text that goes wrong": "none"}
+        text, stops, want, came = wrong[0]
+        told = f"text {text!r}, stops {stops}: {came!r} instead of {want}; {len(wrong)} in all"
+        return {"the first text that goes wrong": told}
+
+    many = f"all texts of one to six letters a and b, with several stop strings: {len(given)} pairs, each by itself"
+    return Case(many, observe, lambda: {"the first text that goes wrong": "none"})
+
+
 def _ends(text: str, stops: Stops) -> list[int]:
     """The lengths of all ends of the text that begin a stop string, the shortest first."""
-    return [n for n in range(1, len(text) + 1) if any(stop.startswith(text[-n:]) for stop in stops)]
+    bound = min(len(text) + 1, max(map(len, stops), default=1))
+    return [n for n in range(1, bound) if any(stop.startswith(text[-n:]) for stop in stops)]
 
 
 def longest(text: str, stops: Stops) -> int:
     return max(_ends(text, stops), default=0)
+
+
+def shortest(text: str, stops: Stops) -> int:
+    return min(_ends(text, stops), default=0)
 
 
 def _bounded(bound: Callable[[Stops], int]) -> Function:
@@ -46,6 +73,54 @@ def _counted(text: str, stops: Stops) -> int:
             at %= len(stop)
         best = max(best, at)
     return best
+
+
+def counted_to_a_mismatch(text: str, stops: Stops) -> int:
+    """A pointer into each stop string that forgets the character at which it failed."""
+    best = 0
+    for stop in stops:
+        at = 0
+        for character in text:
+            at = at + 1 if at < len(stop) and character == stop[at] else 0
+        best = max(best, at)
+    return best
+
+
+def at_one_place(find: Callable[[str, str], int]) -> Function:
+    """Tries one occurrence of each stop string's first letter."""
+
+    def held(text: str, stops: Stops) -> int:
+        places = ((stop, find(text, stop[0])) for stop in stops)
+        return max((len(text) - at for stop, at in places if at >= 0 and stop.startswith(text[at:])), default=0)
+
+    return held
+
+
+def anywhere_in(text: str, stops: Stops) -> int:
+    return max((n for stop in stops for n in range(1, min(len(stop), len(text) + 1)) if text[-n:] in stop), default=0)
+
+
+def _same_letters(text: str, stops: Stops) -> int:
+    tries = ((stop, n) for stop in stops for n in range(1, min(len(stop), len(text) + 1)))
+    return max((n for stop, n in tries if set(text[-n:]) <= set(stop)), default=0)
+
+
+def _longer_than_the_text(text: str, stops: Stops) -> int:
+    tries = ((stop, n) for stop in stops for n in range(1, len(stop)))
+    return max((n for stop, n in tries if text and stop.startswith(text[-n:])), default=0)
+
+
+def _where_it_begins(text: str, stops: Stops) -> int:
+    n = longest(text, stops)
+    return len(text) - n if n else 0
+
+
+def first_that_could(text: str, stops: Stops) -> int:
+    return next((n for stop in stops if (n := longest(text, [stop]))), 0)
+
+
+def in_any_case(text: str, stops: Stops) -> int:
+    return longest(text.lower(), [stop.lower() for stop in stops])
 
 
 def _unguarded(text: str, stops: Stops) -> int:
@@ -101,6 +176,18 @@ HELD_LENGTH = Grader(
         _hold("qxyz", ("ab", "xyzwv"), 3),
         _hold("日本", ("本語", "END"), 1),
         _hold("bend", ("END",), 0),
+        _hold("E", ("END",), 1),
+        _hold("\n\nUs", ("\n\nUser:",), 4),
+        _hold("see the N", ("END",), 0),
+        _hold("an", ("banana",), 0),
+        _hold("so DEN", ("END",), 2),
+        _hold("EDNE", ("END",), 1),
+        _hold("the e", ("END",), 0),
+        _hold("the E ", ("END",), 0),
+        _hold("yes\n", ("\n\nUser:",), 1),
+        _hold("\n\n\n", ("\n\nUser:",), 2),
+        _hold("say ab", ("a b",), 0),
+        _all_of_two_letters(),
     ],
     mutants=[
         Mutant(
@@ -109,7 +196,7 @@ HELD_LENGTH = Grader(
             " no stop string can begin in: the user sees everything later than need be.",
         ),
         Mutant(
-            lambda text, stops: min(_ends(text, stops), default=0),
+            shortest,
             "You take the shortest end that begins a stop string. If a longer one does too, its first part is shown,"
             " and cannot be taken back: try the longest first.",
         ),
@@ -118,7 +205,7 @@ HELD_LENGTH = Grader(
             "You look at the first stop string only.",
         ),
         Mutant(
-            lambda text, stops: next((n for stop in stops if (n := longest(text, [stop]))), 0),
+            first_that_could,
             "You stop at the first stop string that could begin here. Another one of the list may have begun earlier:"
             " take the longest over all.",
         ),
@@ -153,6 +240,60 @@ HELD_LENGTH = Grader(
             "You count bytes. Here the text is decoded already, and characters are what is held and sliced.",
         ),
         Mutant(
+            counted_to_a_mismatch,
+            "You count matching characters, and a mismatch sets the count to 0. The character that does not go on may"
+            " itself be a beginning, and so may an end of what matched before it.",
+        ),
+        Mutant(
+            at_one_place(str.find),
+            "You look where the first letter of a stop string occurs first. It may occur again: each place has to be"
+            " tried, up to the end of the text.",
+        ),
+        Mutant(
+            at_one_place(str.rfind),
+            "You look where the first letter of a stop string occurs last. If the stop string has that letter twice,"
+            " it may have begun earlier: each place has to be tried.",
+        ),
+        Mutant(
+            lambda text, stops: max((len(text) - len(text.rstrip(stop)) for stop in stops), default=0),
+            "rstrip takes a set of letters, and removes them in whatever order and number they stand. A beginning of"
+            " the stop string is what counts, in its order.",
+        ),
+        Mutant(
+            anywhere_in,
+            "You ask whether an end of the text occurs *in* a stop string. It must stand at the stop string's"
+            " beginning: of END, an N alone is no danger.",
+        ),
+        Mutant(
+            _same_letters,
+            "You compare sets of letters. Their order counts: only a beginning of a stop string, letter by letter, can"
+            " become one.",
+        ),
+        Mutant(
+            _longer_than_the_text,
+            "You return more than there is: text[-n:] of a text with fewer than n characters is all of it, so a longer"
+            " n seems to fit too. Try no n above len(text).",
+        ),
+        Mutant(
+            lambda text, stops: _longer_than_the_text(text, stops) if text else max(map(len, stops), default=1) - 1,
+            "You go beyond the text's length. Every stop string begins with '', and text[-n:] of a shorter text is all"
+            " of it, so an n that is too large seems to fit: try none above len(text).",
+        ),
+        Mutant(
+            _where_it_begins,
+            "You return where the held end begins. Asked for is its length.",
+        ),
+        Mutant(
+            lambda text, stops: longest(text.rstrip(" "), stops),
+            "You strip spaces from the text first. They are characters like others: behind the E, a space says that no"
+            " END comes of it.",
+        ),
+        Mutant(
+            lambda text, stops: longest(text, [stop.strip() for stop in stops]),
+            "You strip the stop strings. Spaces and newlines at their beginning belong to them, and are what has to be"
+            " held first.",
+        ),
+        Mutant(
             _counted,
             "You count matching characters and begin anew at a mismatch. The characters that matched may contain"
             " another beginning: in 'aaa', the stop 'aab' has begun twice, and the second time counts.",
@@ -168,7 +309,7 @@ HELD_LENGTH = Grader(
             " longest is enough.",
         ),
         Mutant(
-            lambda text, stops: longest(text.lower(), [stop.lower() for stop in stops]),
+            in_any_case,
             "You ignore upper and lower case. A stop string is those characters and no others.",
         ),
     ],
@@ -208,7 +349,7 @@ def choose(
     return first
 
 
-def _last_occurrences(text: str, stops: Stops) -> list[tuple[int, int, str]]:
+def last_occurrences(text: str, stops: Stops) -> list[tuple[int, int, str]]:
     return [(text.rfind(stop) + len(stop), text.rfind(stop), stop) for stop in stops if stop in text]
 
 
@@ -237,6 +378,12 @@ FIRST_STOP = Grader(
         _first("a###b", ("##",), (1, "##")),
         _first("a | b", ("END", "|"), (2, "|")),
         _first("", ("END",), None),
+        _first("the end", ("END",), None),
+        _first("zabc", ("c", "bc", "d"), (2, "bc")),
+        _first("zcba", ("ba", "cba", "a"), (1, "cba")),
+        _first("to END or STOP", ("STOP", "END"), (3, "END")),
+        _first("END, a | b", ("END", "|"), (0, "END")),
+        _first("a, bc d", (",", "bc", "d"), (1, ",")),
     ],
     mutants=[
         Mutant(
@@ -282,7 +429,7 @@ FIRST_STOP = Grader(
             "You return where it begins alone. The caller also wants to know which stop string it was: (start, stop).",
         ),
         Mutant(
-            choose(find=_last_occurrences),
+            choose(find=last_occurrences),
             "You look for the last occurrence of each (rfind, rindex). The text ends at the first.",
         ),
         Mutant(
@@ -297,7 +444,38 @@ FIRST_STOP = Grader(
         Mutant(
             lambda text, stops: min(_found(text, stops))[1:],
             "Where no stop string occurs, min(...) has nothing to choose from and raises: return None there.",
-            begins="ValueError",
+            begins="ValueError: m",
+        ),
+        Mutant(
+            lambda text, stops: min(((text.index(stop), stop) for stop in stops), default=None),
+            "text.index(stop) raises where the stop string does not occur, and most of them do not: ask `stop in text`"
+            " first, or take text.find(stop), which gives -1.",
+            begins="ValueError: sub",
+        ),
+        Mutant(
+            choose(find=lambda text, stops: [(text.find(s) + len(s), text.find(s), s) for s in stops]),
+            "You take find's -1 for a place. It says that the stop string does not occur: leave those out.",
+        ),
+        Mutant(
+            choose(find=lambda text, stops: _found(text.lower(), [stop.lower() for stop in stops])),
+            "You ignore upper and lower case. A stop string is those characters and no others.",
+        ),
+        Mutant(
+            choose(key=lambda hit: (-hit[0], hit[1])),
+            "You take the one that ends last. The text is over as soon as the first is complete.",
+        ),
+        Mutant(
+            choose(key=lambda hit: (hit[0], [-ord(letter) for letter in hit[2]])),
+            "Of several that end at the same place you take the last of the alphabet: max of (..., stop) compares"
+            " texts. The longest is wanted.",
+        ),
+        Mutant(
+            choose(find=lambda text, stops: [hit for hit in _found(text, stops) if hit[0] == len(text)]),
+            "You look at the end of the text only. A stop string may be followed by text that came with it.",
+        ),
+        Mutant(
+            choose(find=lambda text, stops: [hit for hit in _found(text, stops) if hit[0] < len(text)]),
+            "You miss a stop string at the very end of the text. There too it is complete: range(n) ends before n.",
         ),
         Mutant(
             choose(missing=(-1, "")),
