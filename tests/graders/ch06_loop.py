@@ -34,7 +34,7 @@ def _case(
     prompt = PROMPT
 
     def observe(f: Function) -> Observation:
-        model = scripted(config_with(*eos, context=20 if cached and known else max(room, len(prompt))))
+        model = scripted(config_with(*eos, context=MOST_STEPS if cached and known else room))
         cache = KVCache(model.config, room) if cached else NoCache(model.config)
         cache.advance(len(prompt))
         logits = torch.tensor([logits_after(prompt[-1], len(prompt) - 1)], dtype=torch.float32)
@@ -206,15 +206,15 @@ DECODE_LOOP = Grader(
             " the real ones stand entries that nobody wrote.",
         ),
         Mutant(
-            loop(advance=1),
-            "There is nothing left to compute, because you advance the cache after prefill, which has done so already:"
-            " the cache's length runs ahead of your list.",
-        ),
-        Mutant(
             answers.whole_text(lambda cache, text, made: text[cache.length :]),
             "Your list is shorter than the cache: where prompt_ids is empty it begins with the first generated token,"
             " and the cache holds a whole prompt. Count from what the cache held at the start, held = cache.length:"
             " your ids from cache.length - held on.",
+        ),
+        Mutant(
+            loop(advance=1),
+            "There is nothing left to compute, because you advance the cache after prefill, which has done so already:"
+            " the cache's length runs ahead of your list.",
         ),
         Mutant(
             answers.whole_text(lambda cache, text, made: text),
@@ -236,9 +236,19 @@ DECODE_LOOP = Grader(
             " does both; by hand it is cache.advance(1) after the model.",
         ),
         Mutant(
-            answers.model_on_a_list,
+            answers.model_instead(lambda model, ids, cache: model(ids, cache)),
             "The model itself takes a tensor of ids, and gives hidden states. prefill makes the tensor, counts the"
             " tokens into the cache and turns the last row into logits: logits = prefill(model, ids, cache).",
+        ),
+        Mutant(
+            answers.model_instead(lambda model, ids, cache: model(torch.tensor([ids]), cache)),
+            "What the model gives back are hidden states, and the sampler wants logits. prefill does all that is"
+            " between them: logits = prefill(model, ids, cache).",
+        ),
+        Mutant(
+            answers.model_instead(lambda model, ids, cache: model.logits(model(torch.tensor([ids]), cache))),
+            "Those are logits with one dimension too many, [1, T, vocab]: the sampler wants the last row's, [1, vocab]."
+            " prefill gives just these, and counts the tokens into the cache.",
         ),
         Mutant(
             loop(hide_last=True),

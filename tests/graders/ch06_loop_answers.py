@@ -172,12 +172,18 @@ def counted_twice(model: Any, logits: Any, cache: Any, params: Any, prompt_ids: 
     yield from counted(model, logits, cache, params, prompt_ids)
 
 
-def model_on_a_list(model: Any, logits: Any, cache: Any, params: Any, prompt_ids: Any) -> Iterator[Step]:
-    state, ends = SamplerState(params, prompt_ids), ending_ids(params, model.config)
-    for count in range(1, params.max_tokens + 1):
-        choice = sample_one(logits, params, state)
-        reason = finish_reason(choice.token_id, ends, count, params.max_tokens, 0, cache.max_seq_len)
-        yield Step(choice.token_id, choice.logprob, reason, choice.top_logprobs)
-        if reason:
-            return
-        logits = model([choice.token_id], cache)
+def model_instead(compute: Callable[..., Any]) -> Function:
+    """What `compute(model, ids, cache)` gives, where prefill's logits are wanted."""
+
+    def decode_loop(model: Any, logits: Any, cache: Any, params: Any, prompt_ids: Any) -> Iterator[Step]:
+        state, ends = SamplerState(params, prompt_ids), ending_ids(params, model.config)
+        for count in range(1, params.max_tokens + 1):
+            choice = sample_one(logits, params, state)
+            state.observe(choice.token_id)
+            reason = finish_reason(choice.token_id, ends, count, params.max_tokens, 0, cache.max_seq_len)
+            yield Step(choice.token_id, choice.logprob, reason, choice.top_logprobs)
+            if reason:
+                return
+            logits = compute(model, [choice.token_id], cache)
+
+    return decode_loop
