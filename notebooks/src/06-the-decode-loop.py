@@ -191,8 +191,8 @@ print(f"and {weights:,} bytes of weights: {weights / predicted:.0f} times as muc
 # %% [markdown]
 # ## TPOT against the ceiling
 #
-# 64 tokens in float32 and 32 in bfloat16, timed from step to step. The limit is what memory delivers, over what a pass must read. (A share above
-# 100 % says that another program was busy while the limit was measured: run the cell again.)
+# 64 tokens in float32 and 32 in bfloat16, timed from step to step. The limit is what memory delivers, over what a pass
+# must read. (A share above 100 % says that another program was busy while the limit was measured: run the cell again.)
 
 
 # %% tags=["measured"]
@@ -509,8 +509,8 @@ def self_seconds(spans: Sequence[Span]) -> list[float]:
         [ norm  ] [ mlp         ]                    own: 2 and 3 - 1 = 2
                        [mm ]                         own: 1
 
-    Return a list (no generator, no array) with one number per span, in the spans' order. Where all lie inside one, the own seconds of all add
-    up to its duration: no second is lost, and none is counted twice.
+    Return a list (no generator, no array) with one number per span, in the spans' order. Where all lie inside one, the
+    own seconds of all add up to its duration: no second is lost, and none is counted twice.
 
     About 8 lines: keep a stack of the spans that are still running.
     """

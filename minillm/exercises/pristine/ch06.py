@@ -125,8 +125,8 @@ def self_seconds(spans: Sequence[Span]) -> list[float]:
         [ norm  ] [ mlp         ]                    own: 2 and 3 - 1 = 2
                        [mm ]                         own: 1
 
-    Return a list (no generator, no array) with one number per span, in the spans' order. Where all lie inside one, the own seconds of all add
-    up to its duration: no second is lost, and none is counted twice.
+    Return a list (no generator, no array) with one number per span, in the spans' order. Where all lie inside one, the
+    own seconds of all add up to its duration: no second is lost, and none is counted twice.
 
     About 8 lines: keep a stack of the spans that are still running.
     """
