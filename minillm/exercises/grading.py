@@ -158,8 +158,9 @@ def _matching_mutant(
 
 def _alike(own: Observation | Raised, theirs: Observation | Raised, begins: str) -> bool:
     """Whether the reader's code did in a case what a mutant does; of exceptions, `begins` alike is alike enough."""
-    if begins and isinstance(own, Raised) and isinstance(theirs, Raised):
-        return own.message.startswith(begins) and theirs.message.startswith(begins)
+    both_raised = isinstance(own, Raised) and isinstance(theirs, Raised)
+    if begins and both_raised and own.message.startswith(begins) and theirs.message.startswith(begins):
+        return True
     return _outcome_distance(own, theirs) <= 1
 
 

@@ -142,6 +142,15 @@ _CASES = [
 
 # --- answers ---------------------------------------------------------------------------------------------------------
 
+
+def _checked(shape: str) -> str:
+    """How the message begins where types are checked, as under pytest; after that it names objects by address."""
+    return (
+        "TypeCheckError: Type-check error whilst checking the parameters of minillm.sampler.sample_one.\n"
+        f"The problem arose whilst typechecking parameter 'logits'.\nActual value: {shape}"
+    )
+
+
 DECODE_LOOP = Grader(
     cases=_CASES,
     mutants=[
@@ -244,11 +253,13 @@ DECODE_LOOP = Grader(
             answers.model_instead(lambda model, ids, cache: model(torch.tensor([ids]), cache)),
             "What the model gives back are hidden states, and the sampler wants logits. prefill does all that is"
             " between them: logits = prefill(model, ids, cache).",
+            begins=_checked("f32[1,1,4]"),
         ),
         Mutant(
             answers.model_instead(lambda model, ids, cache: model.logits(model(torch.tensor([ids]), cache))),
             "Those are logits with one dimension too many, [1, T, vocab]: the sampler wants the last row's, [1, vocab]."
             " prefill gives just these, and counts the tokens into the cache.",
+            begins=_checked(f"f32[1,1,{VOCAB}]"),
         ),
         Mutant(
             loop(hide_last=True),
