@@ -158,8 +158,8 @@ def _matching_mutant(
 
 def _alike(own: Observation | Raised, theirs: Observation | Raised, begins: str) -> bool:
     """Whether the reader's code did in a case what a mutant does; of exceptions, `begins` alike is alike enough."""
-    both_raised = isinstance(own, Raised) and isinstance(theirs, Raised)
-    if begins and both_raised and own.message.startswith(begins) and theirs.message.startswith(begins):
+    messages = [one.message for one in (own, theirs) if isinstance(one, Raised)]
+    if begins and len(messages) == 2 and all(message.startswith(begins) for message in messages):
         return True
     return _outcome_distance(own, theirs) <= 1
 
