@@ -1,6 +1,7 @@
 """6.1 and 6.2: which token ids end a request, and for what reason it ends."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from graders.common import CHANGED, UNTOUCHED
@@ -217,6 +218,13 @@ def _beyond_the_context(token: int, stop_ids: Any, count: int, most: int, length
     return "stop" if token in stop_ids else "length" if count >= most or length == room else None
 
 
+class _Reason(StrEnum):
+    """Equal to their texts."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
 FINISH_REASON = Grader(
     cases=_REASON_CASES,
     mutants=[
@@ -334,6 +342,9 @@ FINISH_REASON = Grader(
         ),
     ],
     alternatives=[
+        lambda token, stop_ids, count, most, length, room: (
+            _Reason.STOP if token in stop_ids else _Reason.LENGTH if count >= most or length >= room else None
+        ),
         lambda token, stop_ids, count, most, length, room: (
             "stop" if token in stop_ids else "length" if count == most or not length < room else None
         ),
