@@ -145,10 +145,11 @@ def _matching_mutant(
     wrong = [i for i, (o, want) in enumerate(zip(outcomes, wants, strict=False)) if _outcome_distance(o, want) > 1]
     best, most = None, 0.0
     for mutant in grader.mutants:
+        first = _run(grader.cases[wrong[0]], mutant.function, None)
+        if not _alike(outcomes[wrong[0]], first, mutant.begins):
+            continue  # before its other cases are run: most mutants end here
         theirs = run_cases(grader, mutant.function)
         shared = [i for i, pair in enumerate(zip(outcomes, theirs, strict=False)) if _alike(*pair, mutant.begins)]
-        if wrong[0] not in shared:
-            continue
         score = math.inf if len(shared) == len(outcomes) == len(theirs) else len(set(shared) & set(wrong))
         if score > most:
             best, most = mutant, score
@@ -157,8 +158,9 @@ def _matching_mutant(
 
 def _alike(own: Observation | Raised, theirs: Observation | Raised, begins: str) -> bool:
     """Whether the reader's code did in a case what a mutant does; of exceptions, `begins` alike is alike enough."""
-    if begins and isinstance(own, Raised) and isinstance(theirs, Raised):
-        return own.message.startswith(begins) and theirs.message.startswith(begins)
+    messages = [one.message for one in (own, theirs) if isinstance(one, Raised)]
+    if begins and len(messages) == 2 and all(message.startswith(begins) for message in messages):
+        return True
     return _outcome_distance(own, theirs) <= 1
 
 

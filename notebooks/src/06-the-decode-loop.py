@@ -191,8 +191,8 @@ print(f"and {weights:,} bytes of weights: {weights / predicted:.0f} times as muc
 # %% [markdown]
 # ## TPOT against the ceiling
 #
-# 64 tokens, timed from step to step. The limit is what memory delivers, over what a pass must read. (A share above
-# 100 % says that another program was busy while the limit was measured: run the cell again.)
+# 64 tokens in float32 and 32 in bfloat16, timed from step to step. The limit is what memory delivers, over what a pass
+# must read. (A share above 100 % says that another program was busy while the limit was measured: run the cell again.)
 
 
 # %% tags=["measured"]
@@ -462,7 +462,8 @@ def decode_loop(
 
     with one `state = SamplerState(params, prompt_ids)` for the whole request. `ids` are those that the cache does
     not hold yet: with a KVCache the token just chosen, and with a NoCache everything, prompt and completion. Both are
-    what comes after the first `cache.length` tokens. (prefill counts them into the cache.)
+    what comes after the first `cache.length` tokens of the whole text. (Where prompt_ids is empty, the tokens that the
+    cache held at the start stand before yours.) prefill counts `ids` into the cache. Leave prompt_ids as it is.
 
     Yield each step *before* its token is computed: whoever reads the stream then has it, and does not wait for the
     next. After a step with a reason, end: the last token is never computed. Never look further ahead than asked.
@@ -508,8 +509,8 @@ def self_seconds(spans: Sequence[Span]) -> list[float]:
         [ norm  ] [ mlp         ]                    own: 2 and 3 - 1 = 2
                        [mm ]                         own: 1
 
-    Return a list with one number per span, in the spans' order. Where all lie inside one, the own seconds of all add
-    up to its duration: no second is lost, and none is counted twice.
+    Return a list (no generator, no array) with one number per span, in the spans' order. Where all lie inside one, the
+    own seconds of all add up to its duration: no second is lost, and none is counted twice.
 
     About 8 lines: keep a stack of the spans that are still running.
     """

@@ -1,6 +1,7 @@
 """6.1 and 6.2: which token ids end a request, and for what reason it ends."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from graders.common import CHANGED, UNTOUCHED
@@ -98,6 +99,23 @@ ENDING_IDS = Grader(
             " refused.",
         ),
         Mutant(
+            lambda params, config: {*(() if params.ignore_eos else config.eos_token_ids), params.stop_token_ids},
+            "The tuple itself has become a member, and no token id equals it. `add` puts one thing in; for all of a"
+            " tuple's it is `update`, or `|` between sets.",
+        ),
+        Mutant(
+            lambda params, config: (
+                frozenset(() if params.ignore_eos else config.eos_token_ids) & frozenset(params.stop_token_ids)
+            ),
+            "`&` keeps what is in both, and you want what is in either: `|`.",
+        ),
+        Mutant(
+            lambda params, config: (
+                frozenset(() if params.ignore_eos else config.eos_token_ids) ^ frozenset(params.stop_token_ids)
+            ),
+            "An id that is in both is lost: `^` keeps what is in one of the two. `|` keeps all.",
+        ),
+        Mutant(
             lambda params, config: (
                 _united(params, config) - frozenset(config.eos_token_ids if params.ignore_eos else ())
                 | {config.bos_token_id}
@@ -129,6 +147,8 @@ def _reason_case(
     def observe(f: Function) -> Observation:
         stop_ids = set(_STOP)
         result = f(token, stop_ids, count, most, length, room)
+        if isinstance(result, str):
+            result = str.__str__(result)  # a member of a `class Reason(str, Enum)` is its text
         return {"the result": result, "stop_ids afterwards": UNTOUCHED if stop_ids == set(_STOP) else CHANGED}
 
     return Case(given, observe, lambda: {"the result": want, "stop_ids afterwards": UNTOUCHED})
@@ -136,6 +156,8 @@ def _reason_case(
 
 _REASON_CASES = [
     _reason_case("in the middle of an answer", None),
+    _reason_case("early in an answer to a long prompt", None, length=12),
+    _reason_case("later in it", None, count=6, length=16),
     _reason_case("an end-of-sequence token", "stop", token=2),
     _reason_case("id 0, which is an id like any other", "stop", token=0),
     _reason_case("the token before the last one wanted", None, count=9, length=14),
@@ -179,6 +201,28 @@ def _limits_first(token: int, stop_ids: Any, count: int, most: int, length: int,
     if count >= most or length >= room:
         return "length"
     return "stop" if token in stop_ids else None
+
+
+def _with_sums(done: Any) -> Function:
+    """The token first, then a question about all four numbers."""
+
+    def answer(token: int, stop_ids: Any, count: int, most: int, length: int, room: int) -> str | None:
+        return "stop" if token in stop_ids else "length" if done(count, most, length, room) else None
+
+    return answer
+
+
+def _beyond_the_context(token: int, stop_ids: Any, count: int, most: int, length: int, room: int) -> str | None:
+    if length > room:
+        return "abort"
+    return "stop" if token in stop_ids else "length" if count >= most or length == room else None
+
+
+class _Reason(StrEnum):
+    """Equal to their texts."""
+
+    STOP = "stop"
+    LENGTH = "length"
 
 
 FINISH_REASON = Grader(
@@ -236,6 +280,29 @@ FINISH_REASON = Grader(
             "You want both limits reached. Either of them is enough.",
         ),
         Mutant(
+            _reason(lambda n, most: n > most, lambda n, room: n > room),
+            "Both limits come one token too late: count and length include the token at hand, so a limit is reached"
+            " when they are equal to it. Ask with >=.",
+        ),
+        Mutant(
+            _with_sums(lambda count, most, length, room: length >= most or length >= room),
+            "You compare the length of the whole text with max_tokens, which is about the completion alone: there it"
+            " is count.",
+        ),
+        Mutant(
+            _with_sums(lambda count, most, length, room: count >= most or length + count >= room),
+            "You add count to length. length has the generated tokens in it already: compare it with max_seq_len as it"
+            " is.",
+        ),
+        Mutant(
+            _reason(_reached, _reached, lambda token, stop_ids: token == next(iter(stop_ids))),
+            "You look at one of the stop ids only. There may be several: token_id in stop_ids.",
+        ),
+        Mutant(
+            _reason(_reached, _reached, lambda token, stop_ids: token == stop_ids),
+            "No token ever ends the answer. stop_ids is a collection, and a token is not equal to it but in it.",
+        ),
+        Mutant(
             _reason(_reached, _reached, lambda token, stop_ids: token and token in stop_ids),
             "Id 0 is a token like any other (SmolLM2's <|endoftext|>, for one): do not ask whether token_id is true,"
             " ask whether it is in stop_ids.",
@@ -256,6 +323,18 @@ FINISH_REASON = Grader(
         ),
         Mutant(
             lambda token, stop_ids, count, most, length, room: (
+                "stop" if token in stop_ids else "length" if count >= most or length >= room else False
+            ),
+            "Where the request goes on you return False, and `is None` is what its caller asks. Return None: there is"
+            " no reason.",
+        ),
+        Mutant(
+            _beyond_the_context,
+            'Beyond the context is no other reason: the answer is cut off by a limit, which is "length". ("abort" is'
+            " for a reader who went away, and the loop never says it.)",
+        ),
+        Mutant(
+            lambda token, stop_ids, count, most, length, room: (
                 "eos" if token in stop_ids else "length" if count >= most or length >= room else None
             ),
             'The reason for a token that ends the answer is called "stop", whichever token it is. That is the name'
@@ -263,6 +342,9 @@ FINISH_REASON = Grader(
         ),
     ],
     alternatives=[
+        lambda token, stop_ids, count, most, length, room: (
+            _Reason.STOP if token in stop_ids else _Reason.LENGTH if count >= most or length >= room else None
+        ),
         lambda token, stop_ids, count, most, length, room: (
             "stop" if token in stop_ids else "length" if count == most or not length < room else None
         ),

@@ -1,18 +1,20 @@
-"""6.3: the decode loop, on a model by rule."""
+"""6.3: the decode loop, graded on a model by rule."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graders.ch06_script import MOST_STEPS, PROMPT, VOCAB, Scripted, config_with, logits_after, wanted_steps
-from minillm.decode import Step, ending_ids, finish_reason
+from graders import ch06_loop_answers as answers
+from graders.ch06_loop_answers import loop
+from graders.ch06_script import MOST_STEPS, PROMPT, VOCAB, config_with, logits_after, scripted, wanted_steps
+from graders.common import CHANGED, UNTOUCHED
+from minillm.decode import Step
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache, NoCache
-from minillm.prefill import prefill
 from minillm.sampler import SamplerState, SamplingParams, sample_one
 
 # --- cases -----------------------------------------------------------------------------------------------------------
@@ -32,11 +34,12 @@ def _case(
     prompt = PROMPT
 
     def observe(f: Function) -> Observation:
-        model = Scripted(config_with(*eos, context=max(room, 20) if cached else room))
+        model = scripted(config_with(*eos, context=MOST_STEPS if cached and known else room))
         cache = KVCache(model.config, room) if cached else NoCache(model.config)
         cache.advance(len(prompt))
         logits = torch.tensor([logits_after(prompt[-1], len(prompt) - 1)], dtype=torch.float32)
-        running = iter(f(model, logits, cache, params, list(prompt) if known else []))
+        mine = list(prompt) if known else []
+        running = iter(f(model, logits, cache, params, mine))
         steps, ran = [], []
         for step in islice(running, take):
             steps.append(step)
@@ -52,6 +55,7 @@ def _case(
             "the cache's length afterwards": cache.length,
             "the likeliest tokens of each step": _words(_top(step) for step in steps),
             "the log-probabilities": _tensor(getattr(step, "logprob", None) for step in steps),
+            "prompt_ids afterwards": UNTOUCHED if mine == (list(prompt) if known else []) else CHANGED,
         }
 
     def want() -> Observation:
@@ -72,6 +76,7 @@ def _case(
             "the cache's length afterwards": len(prompt) + len(passes) if cached else 0,
             "the likeliest tokens of each step": _words(step[3] for step in steps),
             "the log-probabilities": _tensor(step[1] for step in steps),
+            "prompt_ids afterwards": UNTOUCHED,
         }
 
     return Case(given, observe, want)
@@ -113,13 +118,14 @@ _CASES = [
     _case(
         f"a NoCache and a prompt of {len(PROMPT)} tokens; max_tokens = 4", SamplingParams(max_tokens=4), cached=False
     ),
+    _case(f"{_WARM}; temperature = 2, seed = 5", SamplingParams(max_tokens=5, temperature=2.0, seed=5)),
     _case(
         f"{_WARM}; prompt_ids is empty, presence_penalty = 2",
         SamplingParams(max_tokens=11, presence_penalty=2.0),
         known=False,
     ),
+    _case(f"{_WARM}; frequency_penalty = 0.6", SamplingParams(max_tokens=11, frequency_penalty=0.6)),
     _case(f"{_WARM}; repetition_penalty = 3", SamplingParams(max_tokens=11, repetition_penalty=3.0)),
-    _case(f"{_WARM}; temperature = 2, seed = 5", SamplingParams(max_tokens=5, temperature=2.0, seed=5)),
     _case(f"{_WARM}, with room for 8 tokens; prompt_ids is empty", SamplingParams(max_tokens=30), room=8, known=False),
     _case(f"{_WARM}, with room for 9 tokens", SamplingParams(max_tokens=30), room=9),
     _case(
@@ -137,216 +143,203 @@ _CASES = [
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _loop(
-    *,
-    state_of: Callable[..., SamplerState] = lambda params, prompt: SamplerState(params, prompt),
-    each_time: bool = False,
-    observe: bool = True,
-    step_of: Callable[..., Any] = lambda choice, reason: Step(
-        choice.token_id, choice.logprob, reason, choice.top_logprobs
-    ),
-    reason_of: Callable[..., Any] = lambda reason, count, params: reason,
-    pending: Callable[..., Sequence[int]] = lambda ids, held, cache: ids[cache.length - held :],
-    length_of: Callable[..., int] = lambda ids, held: held + len(ids),
-    first: int = 1,
-    compute_first: bool = False,
-    compute_last: bool = False,
-    keep_logits: bool = False,
-    hide_last: bool = False,
-    advance: int = 0,
-) -> Function:
-    """The loop, right unless it is told to make a mistake."""
-
-    def decode_loop(model: Any, logits: Any, cache: Any, params: SamplingParams, prompt_ids: Any) -> Iterator[Any]:
-        held = cache.length
-        ids = list(prompt_ids[held:])
-        state, ends = state_of(params, prompt_ids), ending_ids(params, model.config)
-        count = first - 1
-        while True:
-            count += 1
-            if each_time:
-                state = state_of(params, prompt_ids)
-            choice = sample_one(logits, params, state)
-            if observe:
-                state.observe(choice.token_id)
-            ids.append(choice.token_id)
-            full = length_of(ids, held)
-            reason = finish_reason(choice.token_id, ends, count, params.max_tokens, full, cache.max_seq_len)
-            reason = reason_of(reason, count, params)
-            if compute_first and not (reason and not compute_last):
-                logits = prefill(model, pending(ids, held, cache), cache)
-            if not (hide_last and reason):
-                yield step_of(choice, reason)
-            if reason and not (compute_last and not compute_first):
-                return
-            if not compute_first:
-                new = prefill(model, pending(ids, held, cache), cache)
-                logits = logits if keep_logits else new
-                cache.advance(advance)
-            if reason:
-                return
-
-    return decode_loop
-
-
-def _eager(*arguments: Any) -> list[Step]:
-    return list(_loop()(*arguments))
-
-
-def _prompt_again(model: Any, logits: Any, cache: Any, params: Any, prompt_ids: Any) -> Iterator[Step]:
-    logits = prefill(model, prompt_ids, cache) if len(prompt_ids) else logits
-    yield from _loop()(model, logits, cache, params, prompt_ids)
-
-
-def _for_loop(model: Any, logits: Any, cache: Any, params: Any, prompt_ids: Any) -> Iterator[Step]:
-    """Another right way: a `for`, and a question for the kind of cache."""
-    state = SamplerState(params, prompt_ids)
-    everything, before = list(prompt_ids), cache.length or len(prompt_ids)
-    for count in range(1, params.max_tokens + 1):
-        choice = sample_one(logits, params, state)
-        state.observe(choice.token_id)
-        everything.append(choice.token_id)
-        reason = finish_reason(
-            choice.token_id,
-            ending_ids(params, model.config),
-            count,
-            params.max_tokens,
-            before + count,
-            cache.max_seq_len,
-        )
-        yield Step(choice.token_id, choice.logprob, reason, top_logprobs=choice.top_logprobs, forward_s=0.1)
-        if reason is not None:
-            break
-        logits = prefill(model, everything if isinstance(cache, NoCache) else [choice.token_id], cache)
-
-
-def _by_hand(model: Any, logits: Any, cache: Any, params: Any, prompt_ids: Any) -> Iterator[Step]:
-    """Another right way: the model called without prefill; the pass at the head of the loop."""
-    state, ends = SamplerState(params, prompt_ids), ending_ids(params, model.config)
-    known = [0] * (cache.length - len(prompt_ids)) + list(prompt_ids)
-    count = 0
-    while True:
-        if count:
-            hidden = model(torch.tensor([known[cache.length :]]), cache)
-            cache.advance(hidden.shape[1])
-            logits = model.logits(hidden[:, -1])
-        choice = sample_one(logits, params, state)
-        state.observe(choice.token_id)
-        known.append(choice.token_id)
-        count += 1
-        reason = finish_reason(choice.token_id, ends, count, params.max_tokens, len(known), cache.max_seq_len)
-        yield Step(choice.token_id, choice.logprob, reason, choice.top_logprobs)
-        if reason:
-            return
-
-
-def _returning_a_generator(*arguments: Any) -> Iterator[Step]:
-    """Another right way: a function that has no `yield`, and returns what has."""
-    return (step for step in _loop()(*arguments))
+def _checked(shape: str) -> str:
+    """How the message begins where types are checked, as under pytest; after that it names objects by address."""
+    return (
+        "TypeCheckError: Type-check error whilst checking the parameters of minillm.sampler.sample_one.\n"
+        f"The problem arose whilst typechecking parameter 'logits'.\nActual value: {shape}"
+    )
 
 
 DECODE_LOOP = Grader(
     cases=_CASES,
     mutants=[
         Mutant(
-            _loop(compute_first=True),
+            loop(compute_first=True),
             "You compute the next pass before you yield. Whoever reads the stream then waits for a token that is"
             " known already, a whole pass long; and a reader who goes away has paid for one pass too many.",
         ),
         Mutant(
-            _loop(compute_last=True),
+            loop(compute_last=True),
             "You compute the last token. Nobody asks what follows it: look at the reason right after the yield, and"
             " end there.",
         ),
         Mutant(
-            _loop(compute_first=True, compute_last=True),
+            loop(compute_first=True, compute_last=True),
             "You compute each token before you yield it, the last one too. The order is choose, yield, end or go on,"
             " and only then compute.",
         ),
         Mutant(
-            _eager,
+            answers.eager,
             "You make a list of all steps and then give it back. Nothing can be streamed like that, and nobody can stop"
             " it halfway: `yield` each step as it is chosen.",
         ),
         Mutant(
-            _loop(observe=False),
+            loop(observe=0),
             "The sampler never hears which token was chosen. Penalties count what was generated:"
             " state.observe(choice.token_id).",
         ),
         Mutant(
-            _loop(state_of=lambda params, prompt: SamplerState(params)),
+            loop(observe=2),
+            "The sampler hears of each token twice, and penalties that count count double: state.observe once per"
+            " token. (sample_one leaves that to you.)",
+        ),
+        Mutant(
+            loop(choose=answers.likeliest),
+            "You take the likeliest token, whatever the request's temperature and penalties are:"
+            " sample_one(logits, params, state) chooses.",
+        ),
+        Mutant(
+            loop(state_of=lambda params, prompt: SamplerState(params)),
             "The sampler's state does not know the prompt, at which the repetition penalty looks too:"
             " SamplerState(params, prompt_ids).",
         ),
         Mutant(
-            _loop(each_time=True),
+            loop(each_time=True),
             "You make a new SamplerState for each token. It remembers a request's random numbers and tokens, so there"
             " is one for the whole request, made before the loop.",
         ),
         Mutant(
-            _loop(pending=lambda ids, held, cache: ids),
+            loop(pending=lambda ids, held, cache: ids),
             "You compute all generated tokens again in each pass. Those before the last are in the cache already, and"
             " are now in it twice: hand prefill only what comes after the first cache.length tokens.",
         ),
         Mutant(
-            _loop(pending=lambda ids, held, cache: ids[-1:]),
+            loop(pending=lambda ids, held, cache: ids[-1:]),
             "Right with a cache. A NoCache keeps nothing: its length stays 0, and each pass must be given the whole"
             " sequence, prompt and completion.",
         ),
         Mutant(
-            _loop(advance=1),
+            loop(pending=answers.by_kind, advance=1),
             "You advance the cache after prefill, which has done so already. Each token is counted twice, and between"
             " the real ones stand entries that nobody wrote.",
         ),
         Mutant(
-            _loop(hide_last=True),
+            answers.whole_text(lambda cache, text, made: text[cache.length :]),
+            "Your list is shorter than the cache: where prompt_ids is empty it begins with the first generated token,"
+            " and the cache holds a whole prompt. Count from what the cache held at the start, held = cache.length:"
+            " your ids from cache.length - held on.",
+        ),
+        Mutant(
+            loop(advance=1),
+            "There is nothing left to compute, because you advance the cache after prefill, which has done so already:"
+            " the cache's length runs ahead of your list.",
+        ),
+        Mutant(
+            answers.whole_text(lambda cache, text, made: text),
+            "You compute the prompt and everything after it in each pass. With a KVCache all but the newest token are"
+            " in it already, and are now in it twice: hand prefill only what the cache does not hold.",
+        ),
+        Mutant(
+            answers.whole_text(lambda cache, text, made: made if isinstance(cache, NoCache) else made[-1:]),
+            "Without a cache you compute the completion alone. A NoCache has kept nothing of the prompt either: each"
+            " pass must be given prompt and completion.",
+        ),
+        Mutant(
+            answers.changing_the_prompt,
+            "You append to prompt_ids, which is your caller's own list. Copy it first: list(prompt_ids).",
+        ),
+        Mutant(
+            answers.model_alone(advance=False),
+            "You call the model yourself and never advance the cache: each pass writes over the one before. prefill"
+            " does both; by hand it is cache.advance(1) after the model.",
+        ),
+        Mutant(
+            answers.model_instead(lambda model, ids, cache: model(ids, cache)),
+            "The model itself takes a tensor of ids, and gives hidden states. prefill makes the tensor, counts the"
+            " tokens into the cache and turns the last row into logits: logits = prefill(model, ids, cache).",
+        ),
+        Mutant(
+            answers.model_instead(lambda model, ids, cache: model(torch.tensor([ids]), cache)),
+            "What the model gives back are hidden states, and the sampler wants logits. prefill does all that is"
+            " between them: logits = prefill(model, ids, cache).",
+            begins=_checked("f32[1,1,4]"),
+        ),
+        Mutant(
+            answers.model_instead(lambda model, ids, cache: model.logits(model(torch.tensor([ids]), cache))),
+            "Those are logits with one dimension too many, [1, T, vocab]: the sampler wants the last row's, [1, vocab]."
+            " prefill gives just these, and counts the tokens into the cache.",
+            begins=_checked(f"f32[1,1,{VOCAB}]"),
+        ),
+        Mutant(
+            loop(hide_last=True),
             "You end before the last token is handed out. It belongs to the answer, and its step carries the finish"
             " reason: yield first, then return.",
         ),
         Mutant(
-            _loop(length_of=lambda ids, held: len(ids)),
+            loop(length_of=lambda ids, held: len(ids)),
             "For a full context you count the tokens that you know, and forget those that the cache held before the"
             " first one: prompt_ids may be empty, and the prompt is in the cache all the same.",
         ),
         Mutant(
-            _loop(length_of=lambda ids, held: held + len(ids) if held else 1),
+            loop(length_of=lambda ids, held: held + len(ids) if held else 1),
             "You take cache.length + 1 for the length of the text. With a NoCache that is 1 for ever, and the context"
             " is never full: count the tokens of prompt and completion.",
             begins="InputError",
         ),
         Mutant(
-            _loop(reason_of=lambda reason, count, params: "length" if count == params.max_tokens else None),
+            loop(length_of=lambda ids, held: held + len(ids) - 1),
+            "Your length does not include the token at hand, and the context is full one token later than it should"
+            " be: the length that 6.2 asks for is that of prompt and completion, this token included.",
+        ),
+        Mutant(
+            loop(length_of=lambda ids, held: held + len(ids) + 1),
+            "Your length is one too large, and a place of the context stays empty: the token at hand is one token,"
+            " whether you count it before or after you append it.",
+        ),
+        Mutant(
+            answers.counted_twice,
+            "You count generated tokens twice: cache.length grows with each pass and includes them already. Take what"
+            " the cache held at the start, and add the tokens since.",
+        ),
+        Mutant(
+            loop(room_of=lambda model, cache: model.config.max_position_embeddings),
+            "You ask for the model's context. A cache may have been made for fewer tokens than that: the limit is"
+            " cache.max_seq_len.",
+        ),
+        Mutant(
+            loop(reason_of=lambda reason, count, params: "length" if count == params.max_tokens else None),
             "Your loop ends at max_tokens only. A token may end the answer, and the context may be full: ask 6.2 at"
             " each token.",
         ),
         Mutant(
-            _loop(step_of=lambda choice, reason: choice.token_id),
+            loop(step_of=lambda choice, reason: choice.token_id),
             "You yield token ids. Who reads the stream also needs to know why it ended, and how likely a token was:"
             " yield Step(token_id, logprob, reason, top_logprobs).",
         ),
         Mutant(
-            _loop(step_of=lambda choice, reason: Step(choice.token_id, choice.logprob, None, choice.top_logprobs)),
+            loop(step_of=lambda choice, reason: Step(choice.token_id, choice.logprob, None, choice.top_logprobs)),
             "The last step has no reason. Without it a reader cannot tell an answer that is whole from one that was cut"
             " off: put what 6.2 says into the step.",
         ),
         Mutant(
-            _loop(keep_logits=True),
+            loop(step_of=lambda choice, reason: Step(choice.token_id, 0.0, reason, choice.top_logprobs)),
+            "The steps say nothing of how likely their tokens were: that is choice.logprob.",
+        ),
+        Mutant(
+            loop(keep_logits=True),
             "You choose from the same logits again and again. Each pass gives new ones: logits = prefill(...).",
         ),
         Mutant(
-            _loop(step_of=lambda choice, reason: Step(choice.token_id, choice.logprob, reason)),
+            loop(step_of=lambda choice, reason: Step(choice.token_id, choice.logprob, reason)),
             "The alternatives are lost: a request with `logprobs` asks for them, and they are in choice.top_logprobs.",
         ),
         Mutant(
-            _loop(first=0),
+            loop(first=0),
             "One token too many: you count from 0, so that the first token is number 0. The count includes the token"
             " at hand.",
         ),
         Mutant(
-            _prompt_again,
+            answers.prompt_again,
             "You prefill the prompt again. That was done before: `logits` is what follows it, and the first token is"
             " chosen from them without any pass.",
         ),
     ],
-    alternatives=[_loop(), _for_loop, _by_hand, _returning_a_generator],
+    alternatives=[
+        loop(),
+        loop(pending=answers.by_kind),
+        answers.with_a_for,
+        answers.model_alone(advance=True),
+        answers.returning_a_generator,
+    ],
 )

@@ -1,8 +1,10 @@
 """6.3's model by rule, which computes nothing and remembers what it was asked to, and the oracle of what follows."""
 
+import copy
 import math
 import random
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 from typing import Any
 
@@ -34,9 +36,7 @@ def logits_after(token: int, position: int) -> list[float]:
 class Scripted(Llama):
     """Answers by `logits_after`, and writes down each pass: its ids, and how many tokens the cache held before."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.passes: list[str] = []
+    passes: list[str]
 
     def forward(self, ids: Tensor, cache: Any) -> Tensor:
         self.passes.append(f"{ids[0].tolist()} behind {cache.length}")
@@ -45,8 +45,21 @@ class Scripted(Llama):
         return hidden  # [1, T, 4]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        token, position = hidden.reshape(-1, 4)[-1, :2].tolist()
-        return torch.tensor([logits_after(int(token), int(position))], dtype=torch.float32)  # [1, V]
+        rows = [logits_after(int(token), int(position)) for token, position, *_ in hidden.reshape(-1, 4).tolist()]
+        return torch.tensor(rows, dtype=torch.float32).view(*hidden.shape[:-1], VOCAB)  # [..., V]
+
+
+@cache
+def _built() -> Scripted:
+    """Building a module takes longer than all that is asked of it here: it is built once, and copied."""
+    return Scripted(config_with(context=20))
+
+
+def scripted(config: ModelConfig) -> Scripted:
+    """A model that has not been asked anything yet."""
+    model = copy.copy(_built())
+    model.config, model.passes = config, []
+    return model
 
 
 # --- the oracle: plain lists, by the definition ----------------------------------------------------------------------
@@ -67,7 +80,7 @@ def wanted_steps(
                 row[token] / params.repetition_penalty if row[token] > 0 else (row[token] * params.repetition_penalty)
             )
         for token in set(generated):
-            row[token] -= params.presence_penalty
+            row[token] -= params.presence_penalty + params.frequency_penalty * generated.count(token)
         token = _drawn(row, params.temperature, uniforms.random()) if params.temperature else row.index(max(row))
         sequence.append(token)
         generated.append(token)

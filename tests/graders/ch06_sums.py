@@ -14,6 +14,7 @@ from minillm.machine.profile import Span
 DECODE_KV_BYTES = Grader(
     cases=[
         formula("prompt_tokens = 5, completion_tokens = 4, bytes_per_token = 100", [5, 4, 100], (6 + 7 + 8) * 100),
+        formula("prompt_tokens = 5, completion_tokens = 3, bytes_per_token = 100", [5, 3, 100], (6 + 7) * 100),
         formula("prompt_tokens = 7, completion_tokens = 2, bytes_per_token = 480: one pass", [7, 2, 480], 8 * 480),
         formula("prompt_tokens = 9, completion_tokens = 1, bytes_per_token = 480: no pass", [9, 1, 480], 0),
         formula("prompt_tokens = 9, completion_tokens = 0, bytes_per_token = 480: stopped", [9, 0, 480], 0),
@@ -44,8 +45,36 @@ DECODE_KV_BYTES = Grader(
         ),
         Mutant(
             lambda p, n, b: b * max(0, n - 1) * (p + n),
+            "You let each pass read the whole text. That is more than even the last one has in view, which is before"
+            " the last token; and the first ones have fewer: it is a sum that grows by one.",
+        ),
+        Mutant(
+            lambda p, n, b: b * max(0, n - 1) * (p + n - 1),
             "You let each pass read what the last one reads. The first ones have fewer tokens in view: it is a sum"
             " that grows by one.",
+        ),
+        Mutant(
+            lambda p, n, b: b * max(0, n - 1) * ((p + 1 + p + n - 1) // 2),
+            "You round the average before you multiply, and lose half a token in each pass where it is not whole:"
+            " multiply first, then divide by 2.",
+        ),
+        Mutant(
+            lambda p, n, b: 2 * b * sum(p + i for i in range(1, n)),
+            "Twice too much: bytes_per_token counts keys and values both.",
+        ),
+        Mutant(
+            lambda p, n, b: b * sum(p + i for i in range(2, n + 1)),
+            "Each view is one token too long. The pass for the second token computes the first one: it has"
+            " prompt_tokens + 1 in view, and the second is not known yet.",
+        ),
+        Mutant(
+            lambda p, n, b: b * sum(range(1, p + n)),
+            "You count the prompt's own tokens too, one by one. They were computed in prefill; the first decode pass"
+            " has prompt_tokens + 1 in view.",
+        ),
+        Mutant(
+            lambda p, n, b: b * sum(p + i for i in range(1, n)) / 1e9,
+            "Those are GB. Return bytes, as a whole number.",
         ),
         Mutant(
             lambda p, n, b: b * sum(range(1, n)),
@@ -112,6 +141,8 @@ def _innermost(spans: Sequence[Span]) -> list[float]:
 
 def _numbers(result: Any) -> Any:
     """A list of numbers in words, to six digits (times here are eighths: the rest is rounding); anything else as is."""
+    if isinstance(result, dict):
+        return f"a dict: {_numbers(list(result.values()))}"
     if isinstance(result, list | tuple) and all(isinstance(each, int | float) for each in result):
         return ", ".join(f"{round(each, 6) + 0.0:g}" for each in result) or "none"
     return result
@@ -180,6 +211,54 @@ def _by_name(spans: Sequence[Span]) -> list[float]:
     return list(own.values())
 
 
+def _sums_by_name(spans: Sequence[Span]) -> dict[str, float]:
+    sums = dict.fromkeys((span.name for span in spans), 0.0)
+    for span, seconds in zip(spans, _children_of(spans), strict=True):
+        sums[span.name] += seconds
+    return sums
+
+
+def _by_value(spans: Sequence[Span]) -> list[float]:
+    own = {span: span.end - span.start for span in spans}
+    for index, span in enumerate(spans):
+        for i in _around(spans, index)[-1:]:
+            own[spans[i]] -= span.end - span.start
+    return [own[span] for span in spans]
+
+
+def _as_they_end(spans: Sequence[Span]) -> list[float]:
+    own, done, running = _children_of(spans), [], []
+    for index, span in enumerate(spans):
+        while running and spans[running[-1]].end <= span.start:
+            done.append(own[running.pop()])
+        running.append(index)
+    return done + [own[index] for index in reversed(running)]
+
+
+def _from_the_one_before(spans: Sequence[Span]) -> list[float]:
+    own = [span.end - span.start for span in spans]
+    for index, (before, span) in enumerate(pairwise(spans)):
+        if span.end <= before.end:
+            own[index] -= span.end - span.start
+    return own
+
+
+def _leaves(spans: Sequence[Span]) -> list[float]:
+    parents = {i for index in range(len(spans)) for i in _around(spans, index)}
+    return [0.0 if index in parents else span.end - span.start for index, span in enumerate(spans)]
+
+
+def _popped_by_end(spans: Sequence[Span]) -> list[float]:
+    own, running = [span.end - span.start for span in spans], []
+    for index, span in enumerate(spans):
+        while running and spans[running[-1]].end <= span.end:
+            running.pop()
+        if running:
+            own[running[-1]] -= span.end - span.start
+        running.append(index)
+    return own
+
+
 def _timeline(spans: Sequence[Span]) -> list[float]:
     """Another right way: walk over all begins and ends, and book each stretch to what is innermost then."""
     times = sorted({time for span in spans for time in (span.start, span.end)})
@@ -203,6 +282,7 @@ def _children_of(spans: Sequence[Span]) -> list[float]:
 
 
 _LAYER = _spans(("layer", 0, 6), ("norm", 0, 2), ("mlp", 2, 5), ("mm", 3, 4))
+_TWINS = _spans(("pass", 0, 4), ("mm", 1, 3), ("mm", 1, 3))
 
 SELF_SECONDS = Grader(
     cases=[
@@ -213,6 +293,7 @@ SELF_SECONDS = Grader(
             _spans(("a", 0, 8), ("b", 1, 7), ("c", 2, 6), ("d", 3, 5), ("e", 7, 8)),
         ),
         _own_case("a 0 to 2, and b 0 to 2 inside it, which fills it", _spans(("a", 0, 2), ("b", 0, 2))),
+        _own_case("pass 0 to 4, in it mm 1 to 3, in that another mm 1 to 3", _TWINS),
         _own_case("no span at all", []),
         _own_case(f"{len(_tree(4))} spans inside one of 8 seconds", _tree(4)),
         _own_case(f"{len(_tree(9))} spans inside one of 8 seconds", _tree(9)),
@@ -251,6 +332,41 @@ SELF_SECONDS = Grader(
             _by_name,
             "You add up spans of the same name. One number per span is wanted, in the spans' order; whoever wants sums"
             " by name makes them of these.",
+        ),
+        Mutant(
+            _sums_by_name,
+            "You return a dict by name. Names come again (a model has many layers): return a list, with one number per"
+            " span, in the spans' order.",
+        ),
+        Mutant(
+            lambda spans: [_sums_by_name(spans)[span.name] for span in spans],
+            "You give each span what all spans of its name have together. Each has its own seconds: keep them by its"
+            " place in the list.",
+        ),
+        Mutant(
+            _by_value,
+            "You find a span by its value, as a dict's key or with `index`. Two spans may be alike in everything: keep"
+            " their places in the list (enumerate) on the stack.",
+        ),
+        Mutant(
+            _as_they_end,
+            "The numbers are right, in the order in which the spans end. They are wanted in the order of `spans`: make"
+            " the list first, and write at a span's own place.",
+        ),
+        Mutant(
+            _from_the_one_before,
+            "You ask only whether the span before it in the list is around it. Where that one has ended, another may"
+            " still be running: keep a stack of all that are.",
+        ),
+        Mutant(
+            _leaves,
+            "You count only spans with nothing inside. A span around others has seconds of its own too, between them:"
+            " there a profile shows what lies between operators.",
+        ),
+        Mutant(
+            _popped_by_end,
+            "You take a span off the stack when it ends no later than the new one. Where both end together the new one"
+            " is inside it: compare its end with the new one's *start*.",
         ),
         Mutant(
             lambda spans: [max(0.0, own) for own in _taking_from(lambda around: around)(spans)],

@@ -28,7 +28,7 @@ def pass_seconds_by_weights() -> str:
             axes.vlines(num_bytes / 1e9, ms, floor_ms, color=MUTED, linewidth=1, linestyle=":")
             axes.annotate(title, (num_bytes / 1e9, ms), (10, -12), textcoords="offset points", color=ACCENTS[0])
         axes.annotate(
-            f"2,560 calls of 5 µs: {floor_ms:.1f} ms",
+            f"2,560 calls of 5 µs (32 layers): {floor_ms:.1f} ms",
             (ends[0] / 1e9, floor_ms),
             (6, 8),
             textcoords="offset points",
@@ -46,7 +46,7 @@ def pass_seconds_by_weights() -> str:
             title="What a decode pass needs for reading, and what for launching",
             desc="Milliseconds over GB of weights, both logarithmic. A rising line is the time to read the weights at"
             f" 3.35 TB/s; points on it, in ms: {told}. A level line at {floor_ms:.1f} ms is the time for 2,560 calls of"
-            " 5 microseconds each, whatever the model's size. All four points lie below it.",
+            " 5 microseconds each, in 32 layers. All four points lie below it.",
         )
 
 
