@@ -13,6 +13,7 @@ from graders import ch03_oracle as oracle
 from graders.ch03_oracle import HELD, NEW
 from graders.ch03_rows import norm_of
 from graders.ch03_turns import frequencies_of
+from minillm.errors import InputError
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
 from minillm.model import DecoderLayer, Llama
@@ -80,12 +81,15 @@ def _case(given: str, *, held: int, new: int, batch: int) -> Case:
     )
 
 
-_FAR, _CHUNK = 257, 2  # in bfloat16, position 257 is 256
+_FAR, _CHUNK = 257, 3  # in bfloat16, position 257 is 256; 258 is there; 259 is 260
 
 
 def _half_case() -> Case:
-    """A model in bfloat16, far into its context. Its numbers are coarse, so they are compared in words."""
+    """A model in bfloat16, far into its context. Its numbers are coarse, so they are compared in words; but for the
+    angles, which tell one mistake from another.
+    """
     ids = _ids(1, _CHUNK)
+    angles = _angles(_FAR, 1, _CHUNK).cos(), _angles(_FAR, 1, _CHUNK).sin()
 
     def cache_of(model: Llama) -> KVCache:
         return oracle.warm_cache(model.config, _FAR, 1, room=_FAR + _CHUNK + 1, dtype=model.dtype)
@@ -102,11 +106,15 @@ def _half_case() -> Case:
     def observe(f: Function) -> Observation:
         model = _model(torch.bfloat16)
         cache = cache_of(model)
+        tables = _handed_to(model.layers[0])
         with oracle.without_shape_checks():
-            result = f(model, ids.clone(), cache)
+            result = _advice_cut(f, model, ids.clone(), cache)
         hidden, keys = wanted()
+        cos, sin = (_snapped(*pair) for pair in zip(tables or (None, None), angles, strict=True))
         return {
             "the result": f"{_dtype(result)}, {_near(result, hidden)}",
+            "cos, as layer 0 is given it": cos,
+            "sin, as layer 0 is given it": sin,
             "the new keys of layer 0": _near(new_keys(cache), keys),
             "the cache's length": cache.length,
         }
@@ -114,6 +122,8 @@ def _half_case() -> Case:
     def want() -> Observation:
         return {
             "the result": "bfloat16, near the formula's",
+            "cos, as layer 0 is given it": angles[0],
+            "sin, as layer 0 is given it": angles[1],
             "the new keys of layer 0": "near the formula's",
             "the cache's length": _FAR,
         }
@@ -121,6 +131,36 @@ def _half_case() -> Case:
     return Case(
         f"a model in bfloat16; ids [1, {_CHUNK}], a chunk (a cache in bfloat16 that holds {_FAR} tokens)", observe, want
     )
+
+
+def _handed_to(layer: Any) -> list[Tensor]:
+    """The cos and sin of this layer's calls from now on; the first call's come first."""
+    seen: list[Tensor] = []
+    forward = layer.forward
+
+    def noting(x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
+        if not seen:
+            seen.extend((cos, sin))
+        return forward(x, cos, sin, cache)
+
+    layer.forward = noting
+    return seen
+
+
+def _advice_cut(f: Function, model: Llama, ids: Tensor, cache: KVCache) -> Any:
+    """Call f. What the cache advises when dtypes differ is for who makes a cache, and not for who writes the model."""
+    try:
+        return f(model, ids, cache)
+    except InputError as error:
+        error.args = (str(error).partition(": make it with")[0],)
+        raise
+
+
+def _snapped(got: Any, want: Tensor) -> Any:
+    """In float64; and where it is as near as bfloat16 can be to what is wanted, that itself."""
+    if not isinstance(got, Tensor) or got.shape != want.shape:
+        return got
+    return torch.where((got.double() - want).abs() < 0.01, want, got.double())
 
 
 def _dtype(value: Any) -> str:
@@ -191,6 +231,20 @@ def _angles_in_the_models_dtype(positions: Tensor, self: Llama) -> tuple[Tensor,
     return angles.cos(), angles.sin()
 
 
+def _frequencies_in_the_models_dtype(positions: Tensor, self: Llama) -> tuple[Tensor, Tensor]:
+    return rope_tables(positions, self.inv_freq.to(self.dtype))
+
+
+def _positions_in_the_models_dtype(positions: Tensor, self: Llama) -> tuple[Tensor, Tensor]:
+    return rope_tables(positions.to(self.dtype), self.inv_freq)
+
+
+def _result_thrown_away(layers: Iterable[DecoderLayer], x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
+    for layer in layers:
+        layer(x, cos, sin, cache)
+    return x
+
+
 def _norm_in_the_loop(self: Llama, ids: Tensor, cache: KVCache) -> Tensor:
     def run(layers: Iterable[DecoderLayer], x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
         for layer in layers:
@@ -258,6 +312,31 @@ PASS = Grader(
             " float32, and bring *them* into the dtype of x.",
         ),
         Mutant(
+            _answer(tables=_frequencies_in_the_models_dtype),
+            "You round the frequencies to the model's dtype. Multiplied by a position of some hundreds, what bfloat16"
+            " leaves out is a visible angle: only cos and sin are brought into the dtype of x.",
+        ),
+        Mutant(
+            _answer(tables=_positions_in_the_models_dtype),
+            "You round the positions to the model's dtype. bfloat16 cannot tell position 257 from 256: only cos and sin"
+            " are brought into the dtype of x.",
+        ),
+        Mutant(
+            _answer(tables=lambda positions, self: rope_tables(positions, self.inv_freq)[::-1]),
+            "Cosine and sine have changed places. rope_tables gives (cos, sin), and a layer is called as layer(x, cos,"
+            " sin, cache).",
+        ),
+        Mutant(
+            _answer(cast=lambda table, x: table.bfloat16()),
+            "You bring cos and sin into bfloat16 whatever the model is in, and a float32 model loses its digits:"
+            " .to(x.dtype).",
+        ),
+        Mutant(
+            _answer(embed=lambda self, ids: self.embed_tokens(ids).float()),
+            "You make x float32. The model's matrices are in its own dtype and refuse it: leave the rows as the"
+            " embedding gives them.",
+        ),
+        Mutant(
             _answer(cast=lambda table, x: table),
             "cos and sin stay float32 where the model computes in bfloat16. Queries and keys then become float32 with"
             " them, and the cache refuses them: cos.to(x.dtype), sin.to(x.dtype).",
@@ -272,6 +351,19 @@ PASS = Grader(
             _norm_in_the_loop,
             "You normalise behind every layer. self.norm stands once, behind the last of them; each layer has norms of"
             " its own.",
+        ),
+        Mutant(
+            _answer(embed=lambda self, ids: self.norm(self.embed_tokens(ids)), end=lambda self, x: x),
+            "self.norm stands before the layers. It is the last norm, behind all of them; each layer has norms of its"
+            " own.",
+        ),
+        Mutant(
+            _answer(embed=lambda self, ids: self.norm(self.embed_tokens(ids))),
+            "You normalise the embedding as well. self.norm stands once, behind the last layer.",
+        ),
+        Mutant(
+            _answer(end=lambda self, x: self.norm(self.norm(x))),
+            "The last norm runs twice, and multiplies by its weights twice.",
         ),
         Mutant(
             _answer(end=lambda self, x: self.logits(self.norm(x))),
@@ -298,6 +390,11 @@ PASS = Grader(
         Mutant(
             _answer(layers=lambda self: reversed(list(self.layers))),
             "The layers run in reverse.",
+        ),
+        Mutant(
+            _answer(run=_result_thrown_away),
+            "What a layer gives is thrown away, and you return the embedding, normalised. A layer makes a new stream:"
+            " x = layer(x, cos, sin, cache).",
         ),
         Mutant(
             _answer(run=_each_on_the_embedding),

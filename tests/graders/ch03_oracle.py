@@ -4,9 +4,10 @@ Nothing of the engine's arithmetic is used here: modules only hand over their we
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jaxtyping
 import torch
@@ -72,6 +73,28 @@ def without_shape_checks() -> Iterator[None]:
         yield
     finally:
         jaxtyping.config.update("jaxtyping_disable", before)
+
+
+def counted(calls: Counter[str], **methods: Any) -> None:
+    """Count the calls of an object's method, `name=(object, "method")`, from here on."""
+    for name, (owner, method) in methods.items():
+        setattr(owner, method, _counting(calls, name, getattr(owner, method)))
+
+
+def _counting(calls: Counter[str], name: str, method: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls[name] += 1
+        return method(*arguments, **named)
+
+    return call
+
+
+ONCE = "no part called twice"
+
+
+def repeated(calls: Counter[str]) -> str:
+    """What was called more than once, in words."""
+    return ", ".join(f"{name} called {times} times" for name, times in calls.items() if times > 1) or ONCE
 
 
 def linear(module: nn.Linear, x: Tensor) -> Tensor:

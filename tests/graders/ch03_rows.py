@@ -160,9 +160,7 @@ RMS_NORM = Grader(
             "You take the mean of the absolute values. It is the *root* of the mean of the *squares*.",
         ),
         Mutant(
-            lambda x, w, eps: (
-                (x.float() / (x.float().mean(-1, keepdim=True).square() + eps).sqrt()).to(x.dtype) * w
-            ),
+            lambda x, w, eps: (x.float() / (x.float().mean(-1, keepdim=True).square() + eps).sqrt()).to(x.dtype) * w,
             "You square the mean. It is the mean of the squares: square first, so that signs do not cancel.",
         ),
         Mutant(

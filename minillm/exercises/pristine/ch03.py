@@ -153,7 +153,8 @@ def layer_forward(
         self.mlp(x)                                                3.5, [B, T, E]
 
     x: [B, T, E], the residual stream as it comes in. Each half reads a *normalised copy* of it, and what it gives is
-    added to the stream itself; the second half reads what the first has left. Return the stream, [B, T, E].
+    added to the stream itself; the second half reads what the first has left. Return the stream, [B, T, E], as a new
+    tensor: the x that came in is the caller's, and stays as it is.
 
     The name post_attention_layernorm says where in the layer it stands: behind attention, before the MLP.
 
