@@ -1,6 +1,5 @@
 """3.7: the whole pass of a small model with seeded weights, against the formulas in float64."""
 
-import copy
 import functools
 import math
 from collections.abc import Callable, Iterable
@@ -27,7 +26,7 @@ def _made(dtype: torch.dtype) -> Llama:
 
 def _model(dtype: torch.dtype = torch.float32) -> Llama:
     """A model for one run: a copy, which is quicker than making it."""
-    return copy.deepcopy(_made(dtype))
+    return oracle.copied(_made(dtype))
 
 
 def _ids(batch: int, new: int) -> Tensor:
@@ -89,7 +88,7 @@ def _half_case() -> Case:
     angles, which tell one mistake from another.
     """
     ids = _ids(1, _CHUNK)
-    angles = _angles(_FAR, 1, _CHUNK).cos(), _angles(_FAR, 1, _CHUNK).sin()
+    angles = _angles(_FAR, 1, _CHUNK).cos().float(), _angles(_FAR, 1, _CHUNK).sin().float()
 
     def cache_of(model: Llama) -> KVCache:
         return oracle.warm_cache(model.config, _FAR, 1, room=_FAR + _CHUNK + 1, dtype=model.dtype)
@@ -112,18 +111,18 @@ def _half_case() -> Case:
         hidden, keys = wanted()
         cos, sin = (_snapped(*pair) for pair in zip(tables or (None, None), angles, strict=True))
         return {
-            "the result": f"{_dtype(result)}, {_near(result, hidden)}",
             "cos, as layer 0 is given it": cos,
             "sin, as layer 0 is given it": sin,
+            "the result": f"{_dtype(result)}, {_near(result, hidden)}",
             "the new keys of layer 0": _near(new_keys(cache), keys),
             "the cache's length": cache.length,
         }
 
     def want() -> Observation:
         return {
-            "the result": "bfloat16, near the formula's",
             "cos, as layer 0 is given it": angles[0],
             "sin, as layer 0 is given it": angles[1],
+            "the result": "bfloat16, near the formula's",
             "the new keys of layer 0": "near the formula's",
             "the cache's length": _FAR,
         }
@@ -157,10 +156,10 @@ def _advice_cut(f: Function, model: Llama, ids: Tensor, cache: KVCache) -> Any:
 
 
 def _snapped(got: Any, want: Tensor) -> Any:
-    """In float64; and where it is as near as bfloat16 can be to what is wanted, that itself."""
+    """In float32; and where it is as near as bfloat16 can be to what is wanted, that itself."""
     if not isinstance(got, Tensor) or got.shape != want.shape:
         return got
-    return torch.where((got.double() - want).abs() < 0.01, want, got.double())
+    return torch.where((got.float() - want).abs() < 0.01, want, got.float())
 
 
 def _dtype(value: Any) -> str:
