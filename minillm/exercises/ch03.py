@@ -178,7 +178,7 @@ def llama_forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[
     stand, [B, T], and `rope_tables(positions, self.inv_freq)` the pair (cos, sin), each [B, 1, T, D/2] in float32. The
     layers compute in the dtype of the model, and want cos and sin in it.
 
-    Return [B, T, E] after the last norm. No LM head: a prompt needs it for its last row only, so it is a call of its own.
+    Return [B, T, E] after the last norm. No LM head: a prompt needs it for its last row only, so it is another call.
     Leave the cache's length alone: all layers write at the same place, and the caller advances it afterwards.
 
     About 6 lines.

@@ -93,8 +93,8 @@ assert total == sum(parameter.numel() for parameter in model.parameters()), "wha
 assert total == sum(math.prod(sizes) for sizes in shapes.values()), "what is in the file"
 
 # %% [markdown]
-# Right to the last one, three times. The LM head costs nothing, because it *is* the embedding: one table, used from both
-# sides.
+# Right to the last one, three times. The LM head costs nothing, because it *is* the embedding: one table, used from
+# both sides.
 
 # %%
 assert (model.lm_head.weight is model.embed_tokens.weight) == config.tie_word_embeddings
@@ -152,7 +152,8 @@ plt.show()
 # %% [markdown]
 # From 0.1 to 20 or so, a factor of two hundred; and the first token, whatever it is, to nearly a thousand, until the
 # last two layers bring it back. (The attention heads that have nothing to look for look at it; models learn to use it
-# as a place to look away to.) No matrix product could deal with rows of such different sizes. That is why each half of a layer reads a *normalised* copy.
+# as a place to look away to.) No matrix product could deal with rows of such different sizes. That is why each half of
+# a layer reads a *normalised* copy.
 #
 # ### In which numbers?
 #
@@ -695,7 +696,7 @@ def llama_forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[
     stand, [B, T], and `rope_tables(positions, self.inv_freq)` the pair (cos, sin), each [B, 1, T, D/2] in float32. The
     layers compute in the dtype of the model, and want cos and sin in it.
 
-    Return [B, T, E] after the last norm. No LM head: a prompt needs it for its last row only, so it is a call of its own.
+    Return [B, T, E] after the last norm. No LM head: a prompt needs it for its last row only, so it is another call.
     Leave the cache's length alone: all layers write at the same place, and the caller advances it afterwards.
 
     About 6 lines.
