@@ -1,6 +1,5 @@
 """3.7: the whole pass of a small model with seeded weights, against the formulas in float64."""
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,51 +8,20 @@ import torch
 from torch import Tensor
 
 from graders import ch03_oracle as oracle
+from graders.ch03_half import half_case
 from graders.ch03_oracle import HELD, NEW
-from graders.ch03_rows import norm_of
-from graders.ch03_turns import frequencies_of
-from minillm.errors import InputError
+from graders.ch03_pass import hidden_of, model_of, some_ids
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
 from minillm.model import DecoderLayer, Llama
 from minillm.rope import rope_tables
 
 
-@functools.cache
-def _made(dtype: torch.dtype) -> Llama:
-    return oracle.filled(Llama(oracle.config()), seed=2).to(dtype)
-
-
-def _model(dtype: torch.dtype = torch.float32) -> Llama:
-    """A model for one run: a copy, which is quicker than making it."""
-    return oracle.copied(_made(dtype))
-
-
-def _ids(batch: int, new: int) -> Tensor:
-    return torch.randint(0, 37, (batch, new), generator=torch.Generator().manual_seed(batch + new))
-
-
-def _angles(start: int, batch: int, new: int) -> Tensor:
-    """[B, 1, T, D/2]: position times frequency, in Python's float64."""
-    frequencies = frequencies_of(8, 100.0)
-    rows = [[position * frequency for frequency in frequencies] for position in range(start, start + new)]
-    return torch.tensor(rows, dtype=torch.float64).expand(batch, 1, new, len(frequencies))
-
-
-def _hidden(model: Llama, ids: Tensor, cache: KVCache) -> Tensor:
-    """The oracle's hidden states in float64; K and V of the new tokens go into `cache`."""
-    x = torch.stack([model.embed_tokens.weight[row] for row in ids])  # [B, T, E]
-    angles = _angles(cache.length, *ids.shape)
-    for layer in model.layers:
-        x = oracle.layer(layer, x, angles, cache)
-    return norm_of(x, model.norm.weight, model.norm.eps)
-
-
 def _case(given: str, *, held: int, new: int, batch: int) -> Case:
-    ids = _ids(batch, new)
+    ids = some_ids(batch, new)
 
     def observe(f: Function) -> Observation:
-        model = _model()
+        model = model_of()
         cache = oracle.warm_cache(model.config, held, batch)
         with oracle.without_shape_checks():
             result = f(model, ids.clone(), cache)
@@ -65,9 +33,9 @@ def _case(given: str, *, held: int, new: int, batch: int) -> Case:
         }
 
     def want() -> Observation:
-        model = _model()
+        model = model_of()
         cache = oracle.warm_cache(model.config, held, batch)
-        result = _hidden(model, ids, cache)
+        result = hidden_of(model, ids, cache)
         return {
             "the result": result.float(),
             "the cache's length": held,
@@ -78,99 +46,6 @@ def _case(given: str, *, held: int, new: int, batch: int) -> Case:
     return Case(
         f"a model with 4 layers; ids [{batch}, {new}], {given} (a cache that holds {held} tokens)", observe, want
     )
-
-
-_FAR, _CHUNK = 257, 3  # in bfloat16, position 257 is 256; 258 is there; 259 is 260
-
-
-def _half_case() -> Case:
-    """A model in bfloat16, far into its context. Its numbers are coarse, so they are compared in words; but for the
-    angles, which tell one mistake from another.
-    """
-    ids = _ids(1, _CHUNK)
-    angles = _angles(_FAR, 1, _CHUNK).cos().float(), _angles(_FAR, 1, _CHUNK).sin().float()
-
-    def cache_of(model: Llama) -> KVCache:
-        return oracle.warm_cache(model.config, _FAR, 1, room=_FAR + _CHUNK + 1, dtype=model.dtype)
-
-    def new_keys(cache: KVCache) -> Tensor:
-        return cache.keys[0, :, :, _FAR:-1]
-
-    @functools.cache
-    def wanted() -> tuple[Tensor, Tensor]:
-        model = _model(torch.bfloat16)
-        cache = cache_of(model)
-        return _hidden(model, ids, cache), new_keys(cache)
-
-    def observe(f: Function) -> Observation:
-        model = _model(torch.bfloat16)
-        cache = cache_of(model)
-        tables = _handed_to(model.layers[0])
-        with oracle.without_shape_checks():
-            result = _advice_cut(f, model, ids.clone(), cache)
-        hidden, keys = wanted()
-        cos, sin = (_snapped(*pair) for pair in zip(tables or (None, None), angles, strict=True))
-        return {
-            "cos, as layer 0 is given it": cos,
-            "sin, as layer 0 is given it": sin,
-            "the result": f"{_dtype(result)}, {_near(result, hidden)}",
-            "the new keys of layer 0": _near(new_keys(cache), keys),
-            "the cache's length": cache.length,
-        }
-
-    def want() -> Observation:
-        return {
-            "cos, as layer 0 is given it": angles[0],
-            "sin, as layer 0 is given it": angles[1],
-            "the result": "bfloat16, near the formula's",
-            "the new keys of layer 0": "near the formula's",
-            "the cache's length": _FAR,
-        }
-
-    return Case(
-        f"a model in bfloat16; ids [1, {_CHUNK}], a chunk (a cache in bfloat16 that holds {_FAR} tokens)", observe, want
-    )
-
-
-def _handed_to(layer: Any) -> list[Tensor]:
-    """The cos and sin of this layer's calls from now on; the first call's come first."""
-    seen: list[Tensor] = []
-    forward = layer.forward
-
-    def noting(x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
-        if not seen:
-            seen.extend((cos, sin))
-        return forward(x, cos, sin, cache)
-
-    layer.forward = noting
-    return seen
-
-
-def _advice_cut(f: Function, model: Llama, ids: Tensor, cache: KVCache) -> Any:
-    """Call f. What the cache advises when dtypes differ is for who makes a cache, and not for who writes the model."""
-    try:
-        return f(model, ids, cache)
-    except InputError as error:
-        error.args = (str(error).partition(": make it with")[0],)
-        raise
-
-
-def _snapped(got: Any, want: Tensor) -> Any:
-    """In float32; and where it is as near as bfloat16 can be to what is wanted, that itself."""
-    if not isinstance(got, Tensor) or got.shape != want.shape:
-        return got
-    return torch.where((got.float() - want).abs() < 0.01, want, got.float())
-
-
-def _dtype(value: Any) -> str:
-    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
-
-
-def _near(value: Any, want: Tensor) -> str:
-    if not isinstance(value, Tensor) or value.shape != want.shape:
-        return "of another shape"
-    error = (value.double() - want.double()).abs().max() / want.double().abs().max()
-    return "near the formula's" if error < 0.05 else "far from the formula's"
 
 
 # --- one configurable answer -----------------------------------------------------------------------------------------
@@ -282,7 +157,7 @@ PASS = Grader(
         _case("a chunk", held=HELD, new=NEW, batch=2),
         _case("a decode step", held=7, new=1, batch=1),
         _case("a prompt", held=0, new=6, batch=1),
-        _half_case(),
+        half_case(),
     ],
     mutants=[
         Mutant(
