@@ -358,7 +358,8 @@ whole = ways["as it is"][1]
 assert abs(surprise_without(None) - whole) < 1e-3
 for skipped in (0, L // 3, 2 * L // 3):
     nats = surprise_without(skipped)
-    print(f"without layer {skipped:2}: {nats:5.2f} nats instead of {whole:.2f}, one in {math.exp(nats):,.0f}")
+    among = float(f"{math.exp(nats):.2g}")
+    print(f"without layer {skipped:2}: {nats:5.2f} nats instead of {whole:.2f}, one in {among:,.0f}")
 assert whole < surprise_without(2 * L // 3) < whole + 1
 
 # %% [markdown]
