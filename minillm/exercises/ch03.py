@@ -153,7 +153,8 @@ def layer_forward(
         self.mlp(x)                                                3.5, [B, T, E]
 
     x: [B, T, E], the residual stream as it comes in. Each half reads a *normalised copy* of it, and what it gives is
-    added to the stream itself; the second half reads what the first has left. Return the stream, [B, T, E].
+    added to the stream itself; the second half reads what the first has left. Return the stream, [B, T, E], as a new
+    tensor: the x that came in is the caller's, and stays as it is.
 
     The name post_attention_layernorm says where in the layer it stands: behind attention, before the MLP.
 
@@ -164,7 +165,7 @@ def layer_forward(
 
 # --- 3.7 -------------------------------------------------------------------------------------------------------------
 def llama_forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
-    """`Llama.forward`: the whole pass, from token ids to the hidden states that the head will turn into logits.
+    """`Llama.forward`: the whole pass, from token ids to the hidden states that the LM head will turn into logits.
 
     self is the model:
 
@@ -177,7 +178,7 @@ def llama_forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[
     stand, [B, T], and `rope_tables(positions, self.inv_freq)` the pair (cos, sin), each [B, 1, T, D/2] in float32. The
     layers compute in the dtype of the model, and want cos and sin in it.
 
-    Return [B, T, E] after the last norm. No head: a prompt needs it for its last row only, so it is a call of its own.
+    Return [B, T, E] after the last norm. No LM head: a prompt needs it for its last row only, so it is another call.
     Leave the cache's length alone: all layers write at the same place, and the caller advances it afterwards.
 
     About 6 lines.

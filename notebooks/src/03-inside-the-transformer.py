@@ -93,8 +93,8 @@ assert total == sum(parameter.numel() for parameter in model.parameters()), "wha
 assert total == sum(math.prod(sizes) for sizes in shapes.values()), "what is in the file"
 
 # %% [markdown]
-# Right to the last one, three times. The head costs nothing, because it *is* the embedding: one table, used from both
-# sides.
+# Right to the last one, three times. The LM head costs nothing, because it *is* the embedding: one table, used from
+# both sides.
 
 # %%
 assert (model.lm_head.weight is model.embed_tokens.weight) == config.tie_word_embeddings
@@ -145,14 +145,15 @@ figure, axes = plt.subplots()
 for row, colour in enumerate(["C1", *["C0"] * (ids.shape[1] - 1)]):
     name = {0: "the first token", 1: "the others"}.get(row)
     axes.semilogy([float(f"{each[row]:.3g}") for each in sizes], color=colour, label=name)
-axes.set(xlabel="behind layer (0: the embedding)", ylabel="size of the token's row", title="Every layer adds")
+axes.set(xlabel="layers behind it (0: the embedding)", ylabel="size of the token's row", title="Every layer adds")
 axes.legend(loc="center right", bbox_to_anchor=(1, 0.75))
 plt.show()
 
 # %% [markdown]
-# From 0.1 to 20 or so, a factor of two hundred; and the first token, whatever it is, a thousand. (The heads that have
-# nothing to look for look at it; models learn to use it as a place to look away to.) No matrix product could deal with
-# rows of such different sizes. That is why each half of a layer reads a *normalised* copy.
+# From 0.1 to 20 or so, a factor of two hundred; and the first token, whatever it is, to nearly a thousand, until the
+# last two layers bring it back. (The attention heads that have nothing to look for look at it; models learn to use it
+# as a place to look away to.) No matrix product could deal with rows of such different sizes. That is why each half of
+# a layer reads a *normalised* copy.
 #
 # ### In which numbers?
 #
@@ -244,7 +245,8 @@ assert coarse[2] == coarse[3] == 256
 # Which two numbers are a pair? The paper takes neighbours; this layout takes number *i* and number *i* + D/2. Let the
 # model run with the wrong pairs, with no turning at all, and with another model's `rope_theta`, and look at what it
 # says after "The capital of France is". Then look at how surprised it is by a text: the mean of -log p of each next
-# token.
+# token, with the natural logarithm, whose unit is the nat. *e* to that power is the number of equally likely tokens
+# among which a guess would be as hard.
 
 # %%
 text = (
@@ -294,7 +296,7 @@ ways = {
     "nothing turned": with_rope(lambda x, cos, sin: x),
 }
 for name, (word, nats) in ways.items():
-    print(f"{name:<20} says {word!r}   surprise {nats:.1f} nats, one in {math.exp(nats):,.0f}")
+    print(f"{name:<20} says {word!r}   surprise {nats:.2f} nats, one in {math.exp(nats):,.0f}")
 assert all(nats > ways["as it is"][1] + 0.05 for name, (_, nats) in ways.items() if name != "as it is")
 
 # %% [markdown]
@@ -355,7 +357,9 @@ def surprise_without(skipped):
 whole = ways["as it is"][1]
 assert abs(surprise_without(None) - whole) < 1e-3
 for skipped in (0, L // 3, 2 * L // 3):
-    print(f"without layer {skipped:2}: {surprise_without(skipped):4.1f} nats instead of {whole:.1f}")
+    nats = surprise_without(skipped)
+    among = float(f"{math.exp(nats):.2g}")
+    print(f"without layer {skipped:2}: {nats:5.2f} nats instead of {whole:.2f}, one in {among:,.0f}")
 assert whole < surprise_without(2 * L // 3) < whole + 1
 
 # %% [markdown]
@@ -665,7 +669,8 @@ def layer_forward(
         self.mlp(x)                                                3.5, [B, T, E]
 
     x: [B, T, E], the residual stream as it comes in. Each half reads a *normalised copy* of it, and what it gives is
-    added to the stream itself; the second half reads what the first has left. Return the stream, [B, T, E].
+    added to the stream itself; the second half reads what the first has left. Return the stream, [B, T, E], as a new
+    tensor: the x that came in is the caller's, and stays as it is.
 
     The name post_attention_layernorm says where in the layer it stands: behind attention, before the MLP.
 
@@ -679,7 +684,7 @@ check("3.6", layer_forward)  # and hint("3.6"), when you are stuck
 
 # %%
 def llama_forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
-    """`Llama.forward`: the whole pass, from token ids to the hidden states that the head will turn into logits.
+    """`Llama.forward`: the whole pass, from token ids to the hidden states that the LM head will turn into logits.
 
     self is the model:
 
@@ -692,7 +697,7 @@ def llama_forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[
     stand, [B, T], and `rope_tables(positions, self.inv_freq)` the pair (cos, sin), each [B, 1, T, D/2] in float32. The
     layers compute in the dtype of the model, and want cos and sin in it.
 
-    Return [B, T, E] after the last norm. No head: a prompt needs it for its last row only, so it is a call of its own.
+    Return [B, T, E] after the last norm. No LM head: a prompt needs it for its last row only, so it is another call.
     Leave the cache's length alone: all layers write at the same place, and the caller advances it afterwards.
 
     About 6 lines.

@@ -1,7 +1,8 @@
 """Graders of chapter 3: the functions of a row, the modules of a layer, and the whole pass."""
 
 from graders.ch03_attention import ATTENTION
-from graders.ch03_layer import LAYER, MLP
+from graders.ch03_layer import LAYER
+from graders.ch03_mlp import MLP
 from graders.ch03_model import PASS
 from graders.ch03_rows import RMS_NORM
 from graders.ch03_turns import FREQUENCIES, TURN

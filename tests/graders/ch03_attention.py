@@ -1,5 +1,6 @@
 """3.4: the attention module, on a cache that holds something, against the formula in float64."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -15,6 +16,7 @@ from minillm.kv_cache import KVCache
 from minillm.model import Attention
 
 _LAYER = 2
+_E, _H = oracle.config().hidden_size, oracle.config().num_attention_heads
 
 
 def _module(bias: bool) -> Attention:
@@ -28,6 +30,8 @@ def _case(given: str, *, held: int, new: int, batch: int = BATCH, bias: bool = F
 
     def observe(f: Function) -> Observation:
         cache, own = oracle.warm_cache(shape, held, batch), x.clone()
+        calls: Counter[str] = Counter()
+        oracle.counted(calls, **{"the cache's attend (or append)": (cache, "append")})
         with oracle.without_shape_checks():
             result = f(_module(bias), own, angles.cos(), angles.sin(), cache)
         return {
@@ -36,6 +40,7 @@ def _case(given: str, *, held: int, new: int, batch: int = BATCH, bias: bool = F
             "cache.values": cache.values,
             "the cache's length": cache.length,
             "x afterwards": touched(x=(own, x)),
+            "the calls": oracle.repeated(calls),
         }
 
     def want() -> Observation:
@@ -47,6 +52,7 @@ def _case(given: str, *, held: int, new: int, batch: int = BATCH, bias: bool = F
             "cache.values": cache.values,
             "the cache's length": held,
             "x afterwards": UNTOUCHED,
+            "the calls": oracle.ONCE,
         }
 
     biases = ", with biases" if bias else ""
@@ -131,6 +137,16 @@ def _advancing(self: Attention, q: Tensor, k: Tensor, v: Tensor, cache: KVCache)
     return mixed
 
 
+def _twice(self: Attention, q: Tensor, k: Tensor, v: Tensor, cache: KVCache) -> Tensor:
+    cache.attend(self.layer, q, k, v)
+    return cache.attend(self.layer, q, k, v)
+
+
+def _repeated(self: Attention, q: Tensor, k: Tensor, v: Tensor, cache: KVCache) -> Tensor:
+    groups = self.num_heads // self.num_kv_heads
+    return cache.attend(self.layer, q, k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1))
+
+
 def _swapped(self: Attention, q: Tensor, k: Tensor, v: Tensor, cache: KVCache) -> Tensor:
     return cache.attend(self.layer, q, v, k)
 
@@ -165,6 +181,24 @@ def _thirds(self: Attention, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache
     q, k, v = self.qkv_proj(x).chunk(3, dim=-1)
     q = q.view(batch, new, self.num_heads, self.head_dim).transpose(1, 2)
     return cache.attend(self.layer, q, k, v)
+
+
+def _equal_thirds(self: Attention, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
+    pieces = self.qkv_proj(x).chunk(3, dim=-1)
+    q, k, v = (piece.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2) for piece in pieces)
+    return self.o_proj(_join(cache.attend(self.layer, _rope(q, cos, sin), _rope(k, cos, sin), v)))
+
+
+def _head_dim_computed(self: Attention, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
+    dim = x.shape[-1] // self.num_heads
+    q, k, v = self.qkv_proj(x).split([self.num_heads * dim, self.num_kv_heads * dim, self.num_kv_heads * dim], dim=-1)
+    return cache.attend(self.layer, _split(q, self.num_heads, dim), k, v)
+
+
+def _without_first_bias(self: Attention, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
+    qkv = (x @ self.qkv_proj.weight.T).split(self.sizes, dim=-1)
+    q, k, v = (_split(piece, piece.shape[-1] // self.head_dim, self.head_dim) for piece in qkv)
+    return self.o_proj(_join(cache.attend(self.layer, _rope(q, cos, sin), _rope(k, cos, sin), v)))
 
 
 def _without_bias(self: Attention, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
@@ -283,6 +317,46 @@ ATTENTION = Grader(
             _without_bias,
             "The biases are lost. Call the projections, self.qkv_proj(x), instead of multiplying with their weights:"
             " some models have a bias, and theirs add it.",
+        ),
+        Mutant(
+            _without_first_bias,
+            "The bias of q, k and v is lost. Call self.qkv_proj(x) instead of multiplying with its weights: some models"
+            " have a bias there.",
+        ),
+        Mutant(
+            _answer(attend=_twice),
+            "You call cache.attend twice. It writes into the cache and does all the work of attention each time: call"
+            " it once, and keep what it gives.",
+        ),
+        Mutant(
+            _answer(attend=_repeated),
+            "You repeat keys and values until there are as many heads as the queries have. The cache keeps Hkv heads"
+            " only, which is what they are for; attend lets query heads share them.",
+            begins="InputError: keys of shape [2, 6, 5, 8]",
+        ),
+        Mutant(
+            _equal_thirds,
+            "You cut the projection into three equal parts, and so get as many heads of keys as of queries. There are H"
+            " of queries and Hkv of keys and of values: split(self.sizes, dim=-1).",
+            begins="InputError: keys of shape [2, 4, 5, 8]",
+        ),
+        Mutant(
+            _answer(split=lambda piece, heads, _: piece.view(*piece.shape[:2], heads, _E // _H).transpose(1, 2)),
+            "You compute a head's width as E / H. It is a number of its own, self.head_dim, and H D need not be E.",
+        ),
+        Mutant(
+            _head_dim_computed,
+            "You compute the pieces' widths from E / H. A head's width is a number of its own: self.sizes"
+            " has the three widths.",
+            begins="RuntimeError: split_with_sizes expects",
+        ),
+        Mutant(
+            _answer(
+                join=lambda mixed: mixed.transpose(1, 2),
+                end=lambda self, mixed, x: self.o_proj(mixed.reshape(x.shape)),
+            ),
+            "You reshape the joined heads to x's shape. They are H D numbers for each token, and that need not be E:"
+            " reshape(B, T, -1), and o_proj makes E of them.",
         ),
         Mutant(
             _turned_before_the_swap,

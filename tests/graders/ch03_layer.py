@@ -1,9 +1,8 @@
-"""3.5 and 3.6: the MLP and the decoder layer, against the formulas in float64."""
+"""3.6: the decoder layer, against the formulas in float64."""
 
+from collections import Counter
 from collections.abc import Callable
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from graders import ch03_oracle as oracle
@@ -11,132 +10,7 @@ from graders.ch03_oracle import BATCH, HELD, NEW, ROOM
 from graders.common import UNTOUCHED, random, touched
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
-from minillm.model import DecoderLayer, SwiGLU
-
-# --- 3.5 -------------------------------------------------------------------------------------------------------------
-
-
-def _mlp_case(given: str, batch: int, new: int, bias: bool = False, size: float = 1.0) -> Case:
-    x = random(batch, new, 20, seed=8) * size
-
-    def module() -> SwiGLU:
-        return oracle.filled(SwiGLU(oracle.config(bias)))
-
-    def observe(f: Function) -> Observation:
-        own = x.clone()
-        with oracle.without_shape_checks():
-            result = f(module(), own)
-        return {"the result": result, "x afterwards": touched(x=(own, x))}
-
-    def want() -> Observation:
-        return {"the result": oracle.mlp(module(), x).float(), "x afterwards": UNTOUCHED}
-
-    return Case(f"a SwiGLU with E = 20, I = 28; x [{batch}, {new}, 20]: {given}", observe, want)
-
-
-def _gated(
-    gate: Callable[[Tensor], Tensor] = F.silu,
-    mix: Callable[[Tensor, Tensor], Tensor] = torch.mul,
-    end: Callable[[SwiGLU, Tensor, Tensor], Tensor] = lambda self, middle, x: self.down_proj(middle),
-    cut: Callable[[Tensor], tuple[Tensor, ...]] = lambda both: both.chunk(2, dim=-1),
-) -> Function:
-    """The module's forward; each argument replaces one of its decisions."""
-
-    def mlp_forward(self: SwiGLU, x: Tensor) -> Tensor:
-        first, second = cut(self.gate_up_proj(x))
-        return end(self, mix(gate(first), second), x)
-
-    return mlp_forward
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
-
-
-def _weights_by_hand(self: SwiGLU, x: Tensor) -> Tensor:
-    """Right without biases."""
-    gate, up = (x @ self.gate_up_proj.weight.T).chunk(2, dim=-1)
-    return (F.silu(gate) * up) @ self.down_proj.weight.T
-
-
-def _two_products(self: SwiGLU, x: Tensor) -> Tensor:
-    weights, biases = self.gate_up_proj.weight.chunk(2), self.gate_up_proj.bias
-    gate_bias, up_bias = (None, None) if biases is None else biases.chunk(2)
-    gate, up = F.linear(x, weights[0], gate_bias), F.linear(x, weights[1], up_bias)
-    return self.down_proj(gate * torch.sigmoid(gate) * up)
-
-
-def _in_slices(self: SwiGLU, x: Tensor) -> Tensor:
-    both = self.gate_up_proj(x)
-    middle = both.shape[-1] // 2
-    gate, up = both[..., :middle], both[..., middle:]
-    return self.down_proj(up * gate / (1 + torch.exp(-gate)))
-
-
-MLP = Grader(
-    cases=[
-        _mlp_case("a chunk", BATCH, NEW),
-        _mlp_case("a decode step", 1, 1),
-        _mlp_case("a chunk, in a model with biases", BATCH, NEW, bias=True),
-        _mlp_case("large numbers, where the gate is open or shut", 3, 4, size=2.0),
-    ],
-    mutants=[
-        Mutant(
-            _gated(_identity, lambda gate, up: gate * F.silu(up)),
-            "silu is on the wrong half. The first half of the projection is the gate, and the gate goes through silu.",
-        ),
-        Mutant(
-            _gated(_identity, lambda gate, up: F.silu(gate * up)),
-            "silu comes after the product. Only the gate goes through it, and then multiplies up.",
-        ),
-        Mutant(
-            _gated(mix=lambda gate, up: gate * F.silu(up)),
-            "Both halves go through silu. Up passes as it is: that it can be of any size and sign is the point.",
-        ),
-        Mutant(
-            _gated(F.gelu),
-            "That is GELU, which makes GEGLU. This model's gate is silu: z * sigmoid(z).",
-        ),
-        Mutant(
-            _gated(torch.sigmoid),
-            "The gate is sigmoid(z) alone, the plain GLU. silu is z * sigmoid(z).",
-        ),
-        Mutant(
-            _gated(F.relu),
-            "The gate is relu. silu is smooth, and lets a little of the negative through: z * sigmoid(z).",
-        ),
-        Mutant(
-            _gated(mix=torch.add),
-            "You add up to the gate. The gate *multiplies*: it decides how much of each number passes.",
-        ),
-        Mutant(
-            _gated(cut=lambda both: (both[..., 0::2], both[..., 1::2])),
-            "You take every second number for the gate. The projection gives all of the gate first, then all of up:"
-            " chunk(2, dim=-1).",
-        ),
-        Mutant(
-            _gated(end=lambda self, middle, x: middle),
-            "down_proj is missing: you return I numbers for each token, where the stream has E.",
-        ),
-        Mutant(
-            _gated(end=lambda self, middle, x: x + self.down_proj(middle)),
-            "You add x here. The layer does that (3.6), and it adds to the stream as it was *before* the norm.",
-        ),
-        Mutant(
-            _weights_by_hand,
-            "The biases are lost. Call the projections, self.gate_up_proj(x), instead of multiplying with their"
-            " weights: some models have a bias.",
-        ),
-        Mutant(
-            _gated(cut=lambda both: both.chunk(2, dim=1) if both.shape[1] > 1 else (both, both)),
-            "You cut the axis of the tokens. The gate and up lie side by side in the last axis: chunk(2, dim=-1).",
-            begins="RuntimeError: The size of tensor a (3) must match",
-        ),
-    ],
-    alternatives=[_two_products, _in_slices, _gated(lambda gate: gate * gate.sigmoid())],
-)
-
-# --- 3.6 -------------------------------------------------------------------------------------------------------------
+from minillm.model import DecoderLayer
 
 
 def _layer_case(given: str, *, held: int, new: int, batch: int = BATCH, bias: bool = False) -> Case:
@@ -148,14 +22,18 @@ def _layer_case(given: str, *, held: int, new: int, batch: int = BATCH, bias: bo
         return oracle.filled(DecoderLayer(shape, 2))
 
     def observe(f: Function) -> Observation:
-        cache = oracle.warm_cache(shape, held, batch)
+        cache, own, layer = oracle.warm_cache(shape, held, batch), x.clone(), module()
+        calls: Counter[str] = Counter()
+        oracle.counted(calls, self_attn=(layer.self_attn, "forward"), mlp=(layer.mlp, "forward"))
         with oracle.without_shape_checks():
-            result = f(module(), x.clone(), angles.cos(), angles.sin(), cache)
+            result = f(layer, own, angles.cos(), angles.sin(), cache)
         return {
             "the result": result,
             "cache.keys": cache.keys,
             "cache.values": cache.values,
             "the cache's length": cache.length,
+            "x afterwards": touched(x=(own, x)),
+            "the calls": oracle.repeated(calls),
         }
 
     def want() -> Observation:
@@ -166,19 +44,21 @@ def _layer_case(given: str, *, held: int, new: int, batch: int = BATCH, bias: bo
             "cache.keys": cache.keys,
             "cache.values": cache.values,
             "the cache's length": held,
+            "x afterwards": UNTOUCHED,
+            "the calls": oracle.ONCE,
         }
 
     held_words = f"a cache that holds {held} of {ROOM} tokens"
     return Case(f"layer 2 of a small model; x [{batch}, {new}, 20], {given} ({held_words})", observe, want)
 
 
-def _layer(halves: Callable[..., Tensor]) -> Function:
+def _layer(halves: Callable[..., Tensor], swapped: bool = False) -> Function:
     """An answer from (x, attention, mlp, first norm, second norm)."""
 
     def layer_forward(self: DecoderLayer, x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
         return halves(
             x,
-            lambda y: self.self_attn(y, cos, sin, cache),
+            lambda y: self.self_attn(y, sin, cos, cache) if swapped else self.self_attn(y, cos, sin, cache),
             self.mlp,
             self.input_layernorm,
             self.post_attention_layernorm,
@@ -278,6 +158,36 @@ def _in_place(x, attn, mlp, norm1, norm2):
     return x
 
 
+def _second_in_place(x, attn, mlp, norm1, norm2):
+    x = x + attn(norm1(x))  # a tensor of its own
+    x += mlp(norm2(x))
+    return x
+
+
+def _attention_twice(x, attn, mlp, norm1, norm2):
+    return x + attn(norm1(x)) + mlp(norm2(x + attn(norm1(x))))
+
+
+def _no_first_norm(x, attn, mlp, norm1, norm2):
+    x = x + attn(x)
+    return x + mlp(norm2(x))
+
+
+def _second_norm_for_both(x, attn, mlp, norm1, norm2):
+    x = x + attn(norm2(x))
+    return x + mlp(norm2(x))
+
+
+def _added_twice(x, attn, mlp, norm1, norm2):
+    after = x + attn(norm1(x))
+    return x + after + mlp(norm2(after))
+
+
+def _sum_doubled(x, attn, mlp, norm1, norm2):
+    x = x + attn(norm1(x))
+    return x + x + mlp(norm2(x))
+
+
 def _with_names(x, attn, mlp, norm1, norm2):
     residual = x
     x = norm1(x)
@@ -336,6 +246,11 @@ LAYER = Grader(
             " post_attention_layernorm.",
         ),
         Mutant(
+            _layer(_second_norm_for_both),
+            "Both halves use post_attention_layernorm. Attention has a norm of its own, with other weights:"
+            " input_layernorm.",
+        ),
+        Mutant(
             _layer(_norms_swapped),
             "The two norms have changed places: input_layernorm is attention's, post_attention_layernorm the MLP's.",
         ),
@@ -374,6 +289,32 @@ LAYER = Grader(
             "The MLP reads the stream as it is. Its copy is normalised first, by post_attention_layernorm.",
         ),
         Mutant(
+            _layer(_no_first_norm),
+            "Attention reads the stream as it is. Its copy is normalised first, by input_layernorm.",
+        ),
+        Mutant(
+            _layer(_added_twice),
+            "The x that came in is added twice: the stream as attention left it has it already. The MLP's result is"
+            " added to that stream alone.",
+        ),
+        Mutant(
+            _layer(_sum_doubled),
+            "The stream is added to itself in the second line: x + what the MLP gives, and x once.",
+        ),
+        Mutant(
+            _layer(_right, swapped=True),
+            "Cosine and sine have changed places on their way to attention: self_attn(x, cos, sin, cache).",
+        ),
+        Mutant(
+            _layer(_in_place),
+            "You write into the caller's x: += on a tensor changes the tensor itself. x = x + ... makes a new one.",
+        ),
+        Mutant(
+            _layer(_attention_twice),
+            "Attention runs twice. The result is right and the work is double: keep x + what attention gave under a"
+            " name, and use it twice.",
+        ),
+        Mutant(
             _layer(_mlp_of_attention_alone),
             "The MLP reads attention's result alone. It reads the whole stream, to which that has been added.",
         ),
@@ -383,5 +324,5 @@ LAYER = Grader(
             " all layers have run.",
         ),
     ],
-    alternatives=[_layer(_right), _layer(_in_place), _layer(_with_names), _layer(_other_way_round)],
+    alternatives=[_layer(_right), _layer(_second_in_place), _layer(_with_names), _layer(_other_way_round)],
 )

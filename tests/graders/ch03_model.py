@@ -1,7 +1,5 @@
 """3.7: the whole pass of a small model with seeded weights, against the formulas in float64."""
 
-import copy
-import functools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,50 +8,20 @@ import torch
 from torch import Tensor
 
 from graders import ch03_oracle as oracle
+from graders.ch03_half import half_case
 from graders.ch03_oracle import HELD, NEW
-from graders.ch03_rows import norm_of
-from graders.ch03_turns import frequencies_of
+from graders.ch03_pass import hidden_of, model_of, some_ids
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
 from minillm.model import DecoderLayer, Llama
 from minillm.rope import rope_tables
 
 
-@functools.cache
-def _made(dtype: torch.dtype) -> Llama:
-    return oracle.filled(Llama(oracle.config()), seed=2).to(dtype)
-
-
-def _model(dtype: torch.dtype = torch.float32) -> Llama:
-    """A model for one run: a copy, which is quicker than making it."""
-    return copy.deepcopy(_made(dtype))
-
-
-def _ids(batch: int, new: int) -> Tensor:
-    return torch.randint(0, 37, (batch, new), generator=torch.Generator().manual_seed(batch + new))
-
-
-def _angles(start: int, batch: int, new: int) -> Tensor:
-    """[B, 1, T, D/2]: position times frequency, in Python's float64."""
-    frequencies = frequencies_of(8, 100.0)
-    rows = [[position * frequency for frequency in frequencies] for position in range(start, start + new)]
-    return torch.tensor(rows, dtype=torch.float64).expand(batch, 1, new, len(frequencies))
-
-
-def _hidden(model: Llama, ids: Tensor, cache: KVCache) -> Tensor:
-    """The oracle's hidden states in float64; K and V of the new tokens go into `cache`."""
-    x = torch.stack([model.embed_tokens.weight[row] for row in ids])  # [B, T, E]
-    angles = _angles(cache.length, *ids.shape)
-    for layer in model.layers:
-        x = oracle.layer(layer, x, angles, cache)
-    return norm_of(x, model.norm.weight, model.norm.eps)
-
-
 def _case(given: str, *, held: int, new: int, batch: int) -> Case:
-    ids = _ids(batch, new)
+    ids = some_ids(batch, new)
 
     def observe(f: Function) -> Observation:
-        model = _model()
+        model = model_of()
         cache = oracle.warm_cache(model.config, held, batch)
         with oracle.without_shape_checks():
             result = f(model, ids.clone(), cache)
@@ -65,9 +33,9 @@ def _case(given: str, *, held: int, new: int, batch: int) -> Case:
         }
 
     def want() -> Observation:
-        model = _model()
+        model = model_of()
         cache = oracle.warm_cache(model.config, held, batch)
-        result = _hidden(model, ids, cache)
+        result = hidden_of(model, ids, cache)
         return {
             "the result": result.float(),
             "the cache's length": held,
@@ -78,60 +46,6 @@ def _case(given: str, *, held: int, new: int, batch: int) -> Case:
     return Case(
         f"a model with 4 layers; ids [{batch}, {new}], {given} (a cache that holds {held} tokens)", observe, want
     )
-
-
-_FAR, _CHUNK = 257, 2  # in bfloat16, position 257 is 256
-
-
-def _half_case() -> Case:
-    """A model in bfloat16, far into its context. Its numbers are coarse, so they are compared in words."""
-    ids = _ids(1, _CHUNK)
-
-    def cache_of(model: Llama) -> KVCache:
-        return oracle.warm_cache(model.config, _FAR, 1, room=_FAR + _CHUNK + 1, dtype=model.dtype)
-
-    def new_keys(cache: KVCache) -> Tensor:
-        return cache.keys[0, :, :, _FAR:-1]
-
-    @functools.cache
-    def wanted() -> tuple[Tensor, Tensor]:
-        model = _model(torch.bfloat16)
-        cache = cache_of(model)
-        return _hidden(model, ids, cache), new_keys(cache)
-
-    def observe(f: Function) -> Observation:
-        model = _model(torch.bfloat16)
-        cache = cache_of(model)
-        with oracle.without_shape_checks():
-            result = f(model, ids.clone(), cache)
-        hidden, keys = wanted()
-        return {
-            "the result": f"{_dtype(result)}, {_near(result, hidden)}",
-            "the new keys of layer 0": _near(new_keys(cache), keys),
-            "the cache's length": cache.length,
-        }
-
-    def want() -> Observation:
-        return {
-            "the result": "bfloat16, near the formula's",
-            "the new keys of layer 0": "near the formula's",
-            "the cache's length": _FAR,
-        }
-
-    return Case(
-        f"a model in bfloat16; ids [1, {_CHUNK}], a chunk (a cache in bfloat16 that holds {_FAR} tokens)", observe, want
-    )
-
-
-def _dtype(value: Any) -> str:
-    return str(value.dtype).removeprefix("torch.") if isinstance(value, Tensor) else type(value).__name__
-
-
-def _near(value: Any, want: Tensor) -> str:
-    if not isinstance(value, Tensor) or value.shape != want.shape:
-        return "of another shape"
-    error = (value.double() - want.double()).abs().max() / want.double().abs().max()
-    return "near the formula's" if error < 0.05 else "far from the formula's"
 
 
 # --- one configurable answer -----------------------------------------------------------------------------------------
@@ -191,6 +105,20 @@ def _angles_in_the_models_dtype(positions: Tensor, self: Llama) -> tuple[Tensor,
     return angles.cos(), angles.sin()
 
 
+def _frequencies_in_the_models_dtype(positions: Tensor, self: Llama) -> tuple[Tensor, Tensor]:
+    return rope_tables(positions, self.inv_freq.to(self.dtype))
+
+
+def _positions_in_the_models_dtype(positions: Tensor, self: Llama) -> tuple[Tensor, Tensor]:
+    return rope_tables(positions.to(self.dtype), self.inv_freq)
+
+
+def _result_thrown_away(layers: Iterable[DecoderLayer], x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
+    for layer in layers:
+        layer(x, cos, sin, cache)
+    return x
+
+
 def _norm_in_the_loop(self: Llama, ids: Tensor, cache: KVCache) -> Tensor:
     def run(layers: Iterable[DecoderLayer], x: Tensor, cos: Tensor, sin: Tensor, cache: KVCache) -> Tensor:
         for layer in layers:
@@ -229,7 +157,7 @@ PASS = Grader(
         _case("a chunk", held=HELD, new=NEW, batch=2),
         _case("a decode step", held=7, new=1, batch=1),
         _case("a prompt", held=0, new=6, batch=1),
-        _half_case(),
+        half_case(),
     ],
     mutants=[
         Mutant(
@@ -258,6 +186,31 @@ PASS = Grader(
             " float32, and bring *them* into the dtype of x.",
         ),
         Mutant(
+            _answer(tables=_frequencies_in_the_models_dtype),
+            "You round the frequencies to the model's dtype. Multiplied by a position of some hundreds, what bfloat16"
+            " leaves out is a visible angle: only cos and sin are brought into the dtype of x.",
+        ),
+        Mutant(
+            _answer(tables=_positions_in_the_models_dtype),
+            "You round the positions to the model's dtype. bfloat16 cannot tell position 257 from 256: only cos and sin"
+            " are brought into the dtype of x.",
+        ),
+        Mutant(
+            _answer(tables=lambda positions, self: rope_tables(positions, self.inv_freq)[::-1]),
+            "Cosine and sine have changed places. rope_tables gives (cos, sin), and a layer is called as layer(x, cos,"
+            " sin, cache).",
+        ),
+        Mutant(
+            _answer(cast=lambda table, x: table.bfloat16()),
+            "You bring cos and sin into bfloat16 whatever the model is in, and a float32 model loses its digits:"
+            " .to(x.dtype).",
+        ),
+        Mutant(
+            _answer(embed=lambda self, ids: self.embed_tokens(ids).float()),
+            "You make x float32. The model's matrices are in its own dtype and refuse it: leave the rows as the"
+            " embedding gives them.",
+        ),
+        Mutant(
             _answer(cast=lambda table, x: table),
             "cos and sin stay float32 where the model computes in bfloat16. Queries and keys then become float32 with"
             " them, and the cache refuses them: cos.to(x.dtype), sin.to(x.dtype).",
@@ -272,6 +225,19 @@ PASS = Grader(
             _norm_in_the_loop,
             "You normalise behind every layer. self.norm stands once, behind the last of them; each layer has norms of"
             " its own.",
+        ),
+        Mutant(
+            _answer(embed=lambda self, ids: self.norm(self.embed_tokens(ids)), end=lambda self, x: x),
+            "self.norm stands before the layers. It is the last norm, behind all of them; each layer has norms of its"
+            " own.",
+        ),
+        Mutant(
+            _answer(embed=lambda self, ids: self.norm(self.embed_tokens(ids))),
+            "You normalise the embedding as well. self.norm stands once, behind the last layer.",
+        ),
+        Mutant(
+            _answer(end=lambda self, x: self.norm(self.norm(x))),
+            "The last norm runs twice, and multiplies by its weights twice.",
         ),
         Mutant(
             _answer(end=lambda self, x: self.logits(self.norm(x))),
@@ -298,6 +264,11 @@ PASS = Grader(
         Mutant(
             _answer(layers=lambda self: reversed(list(self.layers))),
             "The layers run in reverse.",
+        ),
+        Mutant(
+            _answer(run=_result_thrown_away),
+            "What a layer gives is thrown away, and you return the embedding, normalised. A layer makes a new stream:"
+            " x = layer(x, cos, sin, cache).",
         ),
         Mutant(
             _answer(run=_each_on_the_embedding),

@@ -4,9 +4,10 @@ Nothing of the engine's arithmetic is used here: modules only hand over their we
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jaxtyping
 import torch
@@ -49,6 +50,24 @@ def filled(module: Module, seed: int = 1) -> Module:
     return module
 
 
+def copied(module: Module) -> Module:
+    """A copy with weights of its own: what copy.deepcopy makes of such a module, in a tenth of the time."""
+    copy = object.__new__(type(module))
+    copy.__dict__.update({name: _copied(value) for name, value in vars(module).items()})
+    return copy
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):  # its parameters, its modules, its hooks
+        return type(value)((name, _copied(each)) for name, each in value.items())
+    if isinstance(value, nn.Module):
+        return copied(value)
+    if isinstance(value, Tensor):
+        own = value.detach().clone()
+        return nn.Parameter(own, requires_grad=False) if isinstance(value, nn.Parameter) else own
+    return list(value) if isinstance(value, list) else value
+
+
 def warm_cache(
     shape: ModelConfig, held: int, batch: int = BATCH, room: int = ROOM, dtype: torch.dtype = torch.float32
 ) -> KVCache:
@@ -72,6 +91,28 @@ def without_shape_checks() -> Iterator[None]:
         yield
     finally:
         jaxtyping.config.update("jaxtyping_disable", before)
+
+
+def counted(calls: Counter[str], **methods: Any) -> None:
+    """Count the calls of an object's method, `name=(object, "method")`, from here on."""
+    for name, (owner, method) in methods.items():
+        setattr(owner, method, _counting(calls, name, getattr(owner, method)))
+
+
+def _counting(calls: Counter[str], name: str, method: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls[name] += 1
+        return method(*arguments, **named)
+
+    return call
+
+
+ONCE = "no part called twice"
+
+
+def repeated(calls: Counter[str]) -> str:
+    """What was called more than once, in words."""
+    return ", ".join(f"{name} called {times} times" for name, times in calls.items() if times > 1) or ONCE
 
 
 def linear(module: nn.Linear, x: Tensor) -> Tensor:

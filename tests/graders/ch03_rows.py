@@ -19,8 +19,8 @@ def norm_of(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return torch.tensor(rows, dtype=torch.float64).view(x.shape)
 
 
-def _case(given: str, x: Tensor, eps: float) -> Case:
-    weight = (random(x.shape[-1], seed=7) + 0.5).to(x.dtype)
+def _case(given: str, x: Tensor, eps: float, weight: Tensor | None = None) -> Case:
+    weight = (random(x.shape[-1], seed=7) + 0.5 if weight is None else weight).to(x.dtype)
 
     def observe(f: Function) -> Observation:
         own, own_weight = x.clone(), weight.clone()
@@ -47,6 +47,10 @@ def _large_halves() -> Tensor:
     return (random(3, 8, seed=4).sign() * torch.tensor([[256.0], [2048.0], [0.5]])).half()
 
 
+# Powers of two: multiplied by them in bfloat16 or before the rounding to it, the answer is the same.
+_EXACT_WEIGHT = torch.tensor([0.5, 2.0, -1.0, 4.0, -0.5, 1.0, -2.0, 0.25, 8.0])
+
+
 def _root_of_mean_square(x: Tensor, eps: float, dim: int = -1) -> Tensor:
     return (x.float().square().mean(dim, keepdim=True) + eps).sqrt()
 
@@ -54,6 +58,11 @@ def _root_of_mean_square(x: Tensor, eps: float, dim: int = -1) -> Tensor:
 def _in_place(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     x /= _root_of_mean_square(x, eps).to(x.dtype)
     return x * weight
+
+
+def _only_float16_widened(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    h = x.float() if x.dtype == torch.float16 else x
+    return (h * torch.rsqrt(h.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 
 def _axis_lost(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -72,9 +81,10 @@ RMS_NORM = Grader(
     cases=[
         _case("distinct numbers", random(2, 3, 7, seed=1) * 3, 1e-5),
         _case("a single row, and no axis before it", random(8, seed=2), 1e-5),
-        _case("small numbers, and an eps that counts", random(4, 5, seed=5) * 0.1, 0.25),
+        _case("an eps that counts", random(4, 5, seed=5), 2.0),
         _case("the middle row is all zeros", _with_a_row_of_zeros(), 1e-6),
         _case("float16, with numbers up to 2048 in size", _large_halves(), 1e-5),
+        _case("bfloat16", (random(5, 9, seed=6) * 3).bfloat16(), 1e-5, _EXACT_WEIGHT),
     ],
     mutants=[
         Mutant(
@@ -83,6 +93,11 @@ RMS_NORM = Grader(
             ),
             "The squares are taken in x's own dtype. In float16 the square of 256 is infinite, and the row becomes 0;"
             " in bfloat16 the mean keeps two or three digits. x.float() comes first.",
+        ),
+        Mutant(
+            _only_float16_widened,
+            "You widen float16 and leave bfloat16 as it is. Nothing overflows there, but the mean keeps two or three"
+            " digits: x.float() first, whatever x is in.",
         ),
         Mutant(
             lambda x, w, eps: F.layer_norm(x.float(), x.shape[-1:], eps=eps).to(x.dtype) * w,
@@ -97,6 +112,15 @@ RMS_NORM = Grader(
             lambda x, w, eps: (x.float() / _root_of_mean_square(x, eps, 0)).to(x.dtype) * w,
             "The mean runs over the first axis. Each row along the *last* axis is a token, and is normalised by"
             " itself.",
+        ),
+        Mutant(
+            lambda x, w, eps: (x.float() / _root_of_mean_square(x, eps, 1)).to(x.dtype) * w,
+            "The mean runs over axis 1. That is the last one of a matrix, and another one of [B, T, E]: -1 is the last"
+            " one always.",
+        ),
+        Mutant(
+            lambda x, w, eps: (x.float() / _root_of_mean_square(x, eps, -2)).to(x.dtype) * w,
+            "The mean runs over the last axis but one, which mixes tokens. Each row along the *last* axis is a token.",
         ),
         Mutant(
             lambda x, w, eps: (x.float() / (x.float().square().mean() + eps).sqrt()).to(x.dtype) * w,
@@ -134,6 +158,27 @@ RMS_NORM = Grader(
         Mutant(
             lambda x, w, eps: (x.float() / (x.float().abs().mean(-1, keepdim=True) + eps)).to(x.dtype) * w,
             "You take the mean of the absolute values. It is the *root* of the mean of the *squares*.",
+        ),
+        Mutant(
+            lambda x, w, eps: (x.float() / (x.float().mean(-1, keepdim=True).square() + eps).sqrt()).to(x.dtype) * w,
+            "You square the mean. It is the mean of the squares: square first, so that signs do not cancel.",
+        ),
+        Mutant(
+            lambda x, w, eps: (x.float() / (x.float().std(-1, keepdim=True) + eps)).to(x.dtype) * w,
+            "You divide by the standard deviation, which measures from the mean (and divides by E - 1). RMSNorm"
+            " measures from 0: the root of the mean of the squares.",
+        ),
+        Mutant(
+            lambda x, w, eps: (
+                (x.float() * torch.rsqrt(x.float().var(-1, keepdim=True, correction=0) + eps)).to(x.dtype) * w
+            ),
+            "You take the variance, which subtracts the mean before it squares. RMSNorm takes the mean of the squares"
+            " as they are.",
+        ),
+        Mutant(
+            lambda x, w, eps: (x.float() * torch.rsqrt(x.float().var(-1, keepdim=True) + eps)).to(x.dtype) * w,
+            "You take the variance, which subtracts the mean (and divides by E - 1). RMSNorm takes the mean of the"
+            " squares as they are.",
         ),
         Mutant(
             lambda x, w, eps: x.float() / _root_of_mean_square(x, eps) * w.float(),

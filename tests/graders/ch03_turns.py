@@ -44,6 +44,18 @@ FREQUENCIES = Grader(
             " with exponents 0, -2/D, -4/D, ...",
         ),
         Mutant(
+            lambda d, theta: theta ** -(2 * torch.arange(d).float() / d),
+            "You count i up to D. The pairs are numbered 0 ... D/2 - 1: two numbers of a head turn together.",
+        ),
+        Mutant(
+            lambda d, theta: theta ** -(torch.arange(0, d, 2) // d).float(),
+            "// drops what is behind the point, and all exponents become 0: every pair then turns alike. Divide by /.",
+        ),
+        Mutant(
+            lambda d, theta: theta ** (-2 * torch.arange(d // 2) // d).float(),
+            "// rounds down, and all exponents but the first become -1. Divide by /.",
+        ),
+        Mutant(
             lambda d, theta: (theta ** -(_evens(d) / d)).repeat(2),
             "The right frequencies, twice. Some engines keep them so, to multiply all D numbers at once; here they are"
             " D/2, one for each pair.",
@@ -165,9 +177,12 @@ def _new_first(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return _joined(a, b * cos + a * sin)
 
 
+def _turned_parts(a: Tensor, b: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return a * cos - b * sin, b * cos + a * sin
+
+
 def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    a, b = _halves(x)
-    return _joined(a * cos - b * sin, b * cos + a * sin)
+    return _joined(*_turned_parts(*_halves(x), cos, sin))
 
 
 def _in_place(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -217,6 +232,7 @@ TURN = Grader(
         _turn_case("a quarter turn for everybody", (2, 3, 4, 6), torch.full((2, 1, 4, 3), math.pi / 2)),
         _turn_case("angle 0: position 0, where nothing turns", (2, 4, 1, 6), torch.zeros(2, 1, 1, 3)),
         _turn_case("everything in float64", (2, 4, 3, 8), wide=True),
+        _turn_case("a single pair", (3, 4, 5, 2)),
     ],
     mutants=[
         Mutant(
@@ -284,6 +300,20 @@ TURN = Grader(
             " cat((cos, cos), dim=-1), not repeat_interleave.",
         ),
         Mutant(
+            lambda x, cos, sin: torch.stack(_halves(_turn(x, cos, sin)), dim=-1).flatten(-2),
+            "The right pairs, turned rightly, and then dealt out to neighbouring places. Each number stays where the"
+            " one it was made from was: first halves, then second, torch.cat(..., dim=-1).",
+        ),
+        Mutant(
+            lambda x, cos, sin: x,
+            "Nothing is turned: x comes back as it was.",
+        ),
+        Mutant(
+            lambda x, cos, sin: _turn(x.float(), cos.float(), sin.float()),
+            "The result is float32 whatever x is in. A model in half precision refuses it, in its cache: stay in x's"
+            " dtype, or come back to it.",
+        ),
+        Mutant(
             _ends_meet,
             "You pair i with D - 1 - i, the ends with each other. It is i and i + D/2.",
         ),
@@ -296,6 +326,22 @@ TURN = Grader(
             "cos and sin have D/2 entries, one for each pair, and x has D: work on the two halves of x, or double them"
             " first, cat((cos, cos), dim=-1).",
             begins="RuntimeError: The size of tensor a",
+        ),
+        Mutant(
+            lambda x, cos, sin: torch.cat(_turned_parts(*x.chunk(2, 1), cos, sin), dim=1),
+            "You cut the axis of the heads: chunk(2, 1). A pair lies in the last axis, within one head: chunk(2,"
+            " dim=-1), and cat(..., dim=-1).",
+            begins="RuntimeError: The size of tensor a",
+        ),
+        Mutant(
+            lambda x, cos, sin: _joined(*_turned_parts(*x.chunk(2, 1), cos, sin)),
+            "You halve the axis of the heads: chunk(2, 1). A pair lies in the last axis, within one head: chunk(2,"
+            " dim=-1).",
+            begins="RuntimeError: The size of tensor a",
+        ),
+        Mutant(
+            lambda x, cos, sin: _joined(*_turned_parts(*x.chunk(2), cos, sin)),
+            "chunk(2) cuts the first axis, the sequences. A pair lies in the last one: chunk(2, dim=-1).",
         ),
     ],
     alternatives=[
