@@ -1,6 +1,8 @@
 """4.2: a real cache, and in the place of the layers a stand-in that writes down its passes."""
 
 from collections.abc import Callable, Iterator
+from copy import copy
+from functools import cache
 from typing import Any
 
 import torch
@@ -44,6 +46,18 @@ class _Layers(Llama):
         return hidden @ self.table.mT  # [..., V]
 
 
+@cache
+def _made_once() -> _Layers:
+    return _Layers()
+
+
+def _layers() -> _Layers:
+    """A new one, with the weights of all others: to make those takes longer than a case."""
+    model = copy(_made_once())
+    model.passes, model.times_asked_for_logits = [], 0
+    return model
+
+
 def _ids(held: int, new: int) -> Tensor:
     generator = torch.Generator().manual_seed(100 * held + new)
     return torch.randint(0, CONFIG.vocab_size, (_BATCH, held + new), generator=generator)  # [B, held + new]
@@ -51,7 +65,7 @@ def _ids(held: int, new: int) -> Tensor:
 
 def _shared(ids: Tensor) -> Tensor:
     """The keys of a whole text, token by token: [B, S, D]."""
-    table = _Layers().table
+    table = _made_once().table
     rows = [[table[token] + place for place, token in enumerate(row)] for row in ids.tolist()]
     return torch.stack([torch.stack(row) for row in rows])
 
@@ -71,7 +85,7 @@ def _told(passes: list[tuple[list[int], int]]) -> str:
 
 def _chunks_case(given: str, *, held: int, new: int, chunk_size: int, room: int = 23) -> Case:
     def observe(f: Function) -> Observation:
-        model, ids = _Layers(), _ids(held, new)
+        model, ids = _layers(), _ids(held, new)
         cache = KVCache(CONFIG, room, _BATCH)
         if held:
             model(ids[:, :held], cache)
@@ -362,6 +376,12 @@ FORWARD_IN_CHUNKS = Grader(
             _prefixes_counted_once,
             "Your slices all begin at the start of the prompt, tokens[:, :end]. Each pass then computes the earlier"
             " tokens once more, at places where they do not stand: tokens[:, start:end].",
+        ),
+        Mutant(
+            _loop(split=_prefixes, by=lambda chunk, size, tokens: size),
+            "Your slices all begin at the start of the prompt: the earlier tokens are computed once more in each pass,"
+            " at places where they do not stand. Send tokens[:, start:start + chunk_size], and advance by what that"
+            " has: the last one may be shorter.",
         ),
         Mutant(
             _sequence_by_sequence,
