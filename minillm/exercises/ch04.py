@@ -35,7 +35,7 @@ def positions(self, num_tokens: int) -> Int[Tensor, "batch q_len"]:
 
     self is the cache, and this function its method:
 
-        self.length        how many tokens the cache holds, in each of its sequences: at first 0
+        self.length        how many tokens the cache holds, in each of its sequences: at first 0. Only to be read
         self.batch_size    how many sequences it holds, B
         self.keys.device   where the positions are needed: they are turned into the angles that say to a key where it is
 
@@ -62,7 +62,7 @@ def forward_in_chunks(
     for their positions, writes their keys and values behind what is counted in, and attends over both.
     `cache.advance(n)` counts n tokens of each sequence in. The model does not do that: you do, when the pass is over.
 
-    The cache may hold something when you are called: the earlier turns of a chat.
+    The cache may hold something when you are called: the earlier turns of a chat. The head has nothing to do here.
 
     Return the hidden states of the last chunk, [B, n, E]. Those of earlier chunks are not needed: what later tokens
     want to know of them is in the cache.
@@ -93,10 +93,10 @@ def visible_pairs(new_tokens: int, context: int = 0) -> int:
 
     The causal mask hides the rest: each token looks at itself, at the new tokens before it, and at all cached ones.
     It is the number of True entries of `causal_mask(new_tokens, context + new_tokens)`, without making that mask,
-    which for a prompt of 100,000 tokens would take 10 GB.
+    which for a prompt of 100,000 tokens would take 10 GB: one of the cases has a context for which no memory suffices.
 
-    3 new tokens behind 4 cached ones see 5, 6 and 7: 18 pairs. Return a whole number (int), in a time that does not
-    grow with the prompt.
+    3 new tokens behind 4 cached ones see 5, 6 and 7: 18 pairs. Return a whole number (int). There is a formula, so that
+    you need no loop either.
 
     About 1 line.
     """
@@ -116,7 +116,8 @@ def smallest_compute_bound_prompt(
     prompt asks for: its `flops`, its `bytes`, and its `intensity`, which is the first by the second. A pass is limited
     by arithmetic when the time for its operations is at least the time for its bytes.
 
-    Longer prompts bring more operations per byte, always, so there is such a length, and from there on all are.
+    Longer prompts bring more operations per byte, always, so there is such a length, and from there on all are. It may
+    lie thousands of tokens out.
 
     About 4 lines.
     """

@@ -1,14 +1,17 @@
 """4.4 and 4.5: pairs counted one by one, and the knee found by trying every length, in fractions."""
 
+from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import count
 
+import jaxtyping
+
 from graders.ch09 import LLAMA_3_8B, TOY
 from graders.common import formula
 from minillm.attention import causal_mask
-from minillm.exercises.grading import Case, Function, Grader, Mutant
-from minillm.machine.roofline import Machine, Work, decode_work, prefill_work
+from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
+from minillm.machine.roofline import Machine, Work, bound_by, decode_work, prefill_work
 from minillm.machine.shape import ModelShape
 
 # --- 4.4 -------------------------------------------------------------------------------------------------------------
@@ -36,6 +39,7 @@ VISIBLE_PAIRS = Grader(
         _pairs_case("a long chunk behind a short one", 6, 2),
         _pairs_case("a long prompt", 5000, 0),
         _pairs_case("the second half of a prompt", 4000, 4000),
+        _pairs_case("no mask has room for these, and no float is exact any more", 3, 2**53 + 1),
     ],
     mutants=[
         Mutant(
@@ -72,6 +76,32 @@ VISIBLE_PAIRS = Grader(
             "n x n / 2 is the triangle only roughly. 1 + 2 + ... + n is n x (n + 1) / 2.",
         ),
         Mutant(
+            lambda n, context=0: n * (context + (n + 1) // 2),
+            "You halve n + 1 and round before you multiply, so that for an even n half a pair is lost in each row."
+            " Multiply first: n * (n + 1) is even, always.",
+        ),
+        Mutant(
+            lambda n, context=0: n * context + n // 2 * (n + 1),
+            "You halve n and round before you multiply: for an odd n, half a row is lost. Multiply first: n * (n + 1)"
+            " is even, always.",
+        ),
+        Mutant(
+            lambda n, context=0: n * (context - n) + n * (n + 1) // 2,
+            "You take the new tokens for a part of `context`. They are not: context counts those that were cached"
+            " before, and the whole text has context + new_tokens.",
+        ),
+        Mutant(
+            lambda n, context=0: int(n * context + n * (n + 1) / 2),
+            "With / the sum becomes a float, and int() does not bring back what that has lost: from 2**53 on, a float"
+            " no longer holds every whole number. Divide with //.",
+        ),
+        Mutant(
+            lambda n, context=0: int(causal_mask(n, context + n).sum()),
+            "You make the mask and count in it. The number is right as long as the mask fits into memory; the formula"
+            " needs no mask, and has no such limit.",
+            begins="RuntimeError",
+        ),
+        Mutant(
             lambda n, context=0: n * context + n * (n + 1) / 2,
             "The number is right, and it is a float. Pairs are counted: divide with //.",
         ),
@@ -89,8 +119,7 @@ VISIBLE_PAIRS = Grader(
         lambda n, context=0: sum(range(context + 1, context + n + 1)),
         lambda n, context=0: (context + n) * (context + n + 1) // 2 - context * (context + 1) // 2,
         lambda n, context=0: n * (2 * context + n + 1) // 2,
-        lambda n, context=0: int(n * (context + 1 + context + n) / 2),
-        lambda n, context=0: int(causal_mask(n, context + n).sum()),
+        lambda n, context=0: n * context + int(n * (n + 1) / 2),
     ],
 )
 
@@ -99,12 +128,13 @@ VISIBLE_PAIRS = Grader(
 _TOY = "3 layers, hidden 24, MLP 40, 6 query and 2 key/value heads of 10, vocabulary 97"
 
 
-def _knee(shape: ModelShape, machine: Machine, bytes_per_weight: float, bytes_per_kv: float) -> int:
-    """One length after the other, in fractions."""
+def _knee(shape: ModelShape, machine: Machine, bytes_per_weight: float, bytes_per_kv: float, first: int = 1) -> int:
+    """One length after the other, in fractions, from one on that is known to be too short (or from 1)."""
     ridge = Fraction(machine.flops_per_s) / Fraction(machine.bandwidth_bytes_per_s)
-    for tokens in count(1):
+    for tokens in count(first):
         work = prefill_work(shape, tokens, bytes_per_weight, bytes_per_kv)
         if Fraction(work.flops) / Fraction(work.bytes) >= ridge:
+            assert tokens > first or first == 1, "the search has begun too far out"
             return tokens
     raise AssertionError
 
@@ -115,25 +145,42 @@ def _exactly_at(tokens: int, *itemsizes: float) -> Machine:
     return Machine(work.bytes, work.flops)
 
 
-def _knee_case(given: str, shape: ModelShape, machine: Machine, *itemsizes: float) -> Case:
+def _knee_case(given: str, shape: ModelShape, machine: Machine, *itemsizes: float, first: int = 1) -> Case:
     numbers = f"{machine.bandwidth_bytes_per_s:g} bytes/s, {machine.flops_per_s:g} FLOP/s"
     bytes_each = "" if not itemsizes else f", bytes_per_weight = {itemsizes[0]}, bytes_per_kv = {itemsizes[1]}"
-    want = _knee(shape, machine, *(itemsizes or (2.0, 2.0)))
+    want = _knee(shape, machine, *(itemsizes or (2.0, 2.0)), first=first)
     return formula(f"{given}; {numbers}{bytes_each}", [shape, machine, *itemsizes], want)
+
+
+def _unchecked(case: Case) -> Case:
+    """Without the test run's check of every call's types: thousands of lengths, one by one, are a right answer too.
+
+    To 4,406 tokens they take 0.9 s with the checks and 0.06 s without.
+    """
+
+    def observe(f: Function) -> Observation:
+        before = jaxtyping.config.jaxtyping_disable
+        jaxtyping.config.update("jaxtyping_disable", True)
+        try:
+            return case.observe(f)
+        finally:
+            jaxtyping.config.update("jaxtyping_disable", before)
+
+    return Case(case.given, observe, case.want)
 
 
 def _search(
     enough: Callable[[Work, Machine], bool],
     work: Callable[[ModelShape, int, float, float], Work] = prefill_work,
-    steps: Callable[[int], int] = lambda tokens: tokens + 1,
+    first: int = 1,
 ) -> Function:
-    """A loop over lengths: the right one, and what goes wrong with it."""
+    """The first length that is enough, by halves (all mutants are run when one is looked for), and what goes wrong."""
 
     def knee(shape: ModelShape, machine: Machine, w: float = 2.0, kv: float = 2.0) -> int:
-        tokens = 1
-        while tokens < 5000 and not enough(work(shape, tokens, w, kv), machine):
-            tokens = steps(tokens)
-        return tokens
+        def is_enough(tokens: int) -> bool:
+            return enough(work(shape, tokens, w, kv), machine)
+
+        return first if is_enough(first) else bisect_left(range(1 << 15), True, lo=first, key=is_enough)
 
     return knee
 
@@ -144,6 +191,29 @@ def _by_time(work: Work, machine: Machine) -> bool:
 
 def _by_intensity(work: Work, machine: Machine) -> bool:
     return work.intensity >= machine.ridge_point
+
+
+def _doubling(shape: ModelShape, machine: Machine, w: float = 2.0, kv: float = 2.0) -> int:
+    tokens = 1
+    while not _by_time(prefill_work(shape, tokens, w, kv), machine):
+        tokens *= 2
+    return tokens
+
+
+def _one_by_one(shape: ModelShape, machine: Machine, w: float = 2.0, kv: float = 2.0) -> int:
+    tokens = 1
+    while bound_by(prefill_work(shape, tokens, w, kv), machine) == "memory":
+        tokens += 1
+    return tokens
+
+
+def _up_to_4096(shape: ModelShape, machine: Machine, w: float = 2.0, kv: float = 2.0) -> int:
+    return min(4096, _search(_by_time)(shape, machine, w, kv))
+
+
+def _nothing_beyond_4096(shape: ModelShape, machine: Machine, w: float = 2.0, kv: float = 2.0) -> int | None:
+    found = _search(_by_time)(shape, machine, w, kv)
+    return found if found <= 4096 else None
 
 
 def _halving(shape: ModelShape, machine: Machine, w: float = 2.0, kv: float = 2.0) -> int:
@@ -166,6 +236,11 @@ KNEE = Grader(
         _knee_case("the same in float32", TOY, _exactly_at(7, 4.0, 4.0), 4.0, 4.0),
         _knee_case("the toy in 8 bit, with a cache in 16", TOY, Machine(64.0, 3000.0), 1.0, 2.0),
         _knee_case("the toy on a machine that computes slowly: every prompt", TOY, Machine(1000.0, 10.0)),
+        _knee_case("the toy in 16 bit, with a cache in 32", TOY, Machine(100.0, 3000.0), 2.0, 4.0),
+        _knee_case("the toy in 16 bit, with a cache in 8", TOY, Machine(50.0, 5000.0), 2.0, 1.0),
+        _unchecked(
+            _knee_case("the toy on a machine with a very slow memory", TOY, Machine(100.0, 650_000.0), first=4_200)
+        ),
     ],
     mutants=[
         Mutant(
@@ -194,7 +269,7 @@ KNEE = Grader(
             " prompt always is (or never, on a machine that computes slowly).",
         ),
         Mutant(
-            _search(_by_time, steps=lambda tokens: tokens * 2),
+            _doubling,
             "You double the length and return the first that is enough. The smallest lies somewhere between it and its"
             " half.",
         ),
@@ -202,6 +277,30 @@ KNEE = Grader(
             _search(_by_time, lambda s, n, w, kv: prefill_work(s, n)),
             "You leave bytes_per_weight and bytes_per_kv out, so that every model is in 16 bit. A float32 model reads"
             " twice the bytes for the same operations, and its knee lies further out.",
+        ),
+        Mutant(
+            _search(_by_time, lambda s, n, w, kv: prefill_work(s, n, w)),
+            "You leave bytes_per_kv out, and so every cache is in 16 bit. In another format the keys and values are"
+            " more or fewer bytes to read, and the knee moves.",
+        ),
+        Mutant(
+            _search(_by_time, lambda s, n, w, kv: prefill_work(s, n, kv, w)),
+            "The two sizes are swapped: prefill_work takes bytes_per_weight first, and then bytes_per_kv.",
+        ),
+        Mutant(
+            _search(_by_time, first=0),
+            "You begin with a prompt of no tokens at all. On a machine that computes slowly every prompt is limited by"
+            " arithmetic, and the shortest that there is has 1 token.",
+        ),
+        Mutant(
+            _nothing_beyond_4096,
+            "Your search ends before it has found one, and nothing comes back. The knee may lie anywhere: go on until"
+            " a length is enough (`while`).",
+        ),
+        Mutant(
+            _up_to_4096,
+            "Your search ends at a largest length that nobody has set. On a machine with much arithmetic and a slow"
+            " memory the knee lies further out: go on until a length is enough.",
         ),
         Mutant(
             _search(_by_time, lambda s, n, w, kv: prefill_work(s, n, w, w)),
@@ -221,5 +320,5 @@ KNEE = Grader(
             "The number is right, and it is a float: tokens are counted, so return an int.",
         ),
     ],
-    alternatives=[_search(_by_time), _search(_by_intensity), _halving],
+    alternatives=[_search(_by_time), _search(_by_intensity), _halving, _one_by_one],
 )

@@ -1,6 +1,8 @@
 """4.2: a real cache, and in the place of the layers a stand-in that writes down its passes."""
 
 from collections.abc import Callable, Iterator
+from copy import copy
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,19 +29,33 @@ class _Layers(Llama):
         super().__init__(CONFIG)
         self.table = whole(CONFIG.vocab_size, CONFIG.head_dim, seed=1, most=9)  # [V, D]
         self.passes: list[tuple[list[int], int]] = []  # the shape of the ids, the first position
+        self.times_asked_for_logits = 0
 
     def forward(self, ids: Tensor, cache: Any) -> Tensor:
         positions = cache.positions(ids.shape[1])  # [B, T]
-        self.passes.append((list(ids.shape), int(positions[0, 0])))
+        self.passes.append((list(ids.shape), int(positions[0, 0]) if positions.numel() else cache.length))
         key = self.table[ids] + positions[: ids.shape[0], :, None]  # [B, T, D]
         heads = key[:, None].expand(-1, CONFIG.num_key_value_heads, -1, -1)  # [B, Hkv, T, D]
         keys = key
         for layer in range(CONFIG.num_hidden_layers):
             keys, _ = cache.append(layer, heads + layer, -heads)  # [B, Hkv, S, D]
-        return keys[:, 0].cumsum(dim=1)[:, -ids.shape[1] :]  # [B, T, D]
+        return keys[:, 0].cumsum(dim=1)[:, keys.shape[2] - ids.shape[1] :]  # [B, T, D]
 
     def logits(self, hidden: Tensor) -> Tensor:
+        self.times_asked_for_logits += 1
         return hidden @ self.table.mT  # [..., V]
+
+
+@cache
+def _made_once() -> _Layers:
+    return _Layers()
+
+
+def _layers() -> _Layers:
+    """A new one, with the weights of all others: to make those takes longer than a case."""
+    model = copy(_made_once())
+    model.passes, model.times_asked_for_logits = [], 0
+    return model
 
 
 def _ids(held: int, new: int) -> Tensor:
@@ -49,7 +65,7 @@ def _ids(held: int, new: int) -> Tensor:
 
 def _shared(ids: Tensor) -> Tensor:
     """The keys of a whole text, token by token: [B, S, D]."""
-    table = _Layers().table
+    table = _made_once().table
     rows = [[table[token] + place for place, token in enumerate(row)] for row in ids.tolist()]
     return torch.stack([torch.stack(row) for row in rows])
 
@@ -69,7 +85,7 @@ def _told(passes: list[tuple[list[int], int]]) -> str:
 
 def _chunks_case(given: str, *, held: int, new: int, chunk_size: int, room: int = 23) -> Case:
     def observe(f: Function) -> Observation:
-        model, ids = _Layers(), _ids(held, new)
+        model, ids = _layers(), _ids(held, new)
         cache = KVCache(CONFIG, room, _BATCH)
         if held:
             model(ids[:, :held], cache)
@@ -83,6 +99,7 @@ def _chunks_case(given: str, *, held: int, new: int, chunk_size: int, room: int 
             "the cache's length afterwards": cache.length,
             "the keys that the cache then holds": cache.keys[-1, :, 0, : cache.length].clone(),
             "the result": result,
+            "calls of model.logits": model.times_asked_for_logits,
             "tokens afterwards": touched(tokens=(tokens, ids[:, held:])),
         }
 
@@ -98,6 +115,7 @@ def _chunks_case(given: str, *, held: int, new: int, chunk_size: int, room: int 
             "the cache's length afterwards": held + new,
             "the keys that the cache then holds": keys,
             "the result": sums[:, -last:],
+            "calls of model.logits": 0,
             "tokens afterwards": UNTOUCHED,
         }
 
@@ -159,8 +177,54 @@ def _whole_chunks(tokens: Tensor, size: int, cache: KVCache) -> list[Tensor]:
     return [tokens[:, i * size : (i + 1) * size] for i in range(full)]
 
 
+def _one_too_many(tokens: Tensor, size: int, cache: KVCache) -> list[Tensor]:
+    return [tokens[:, start : start + size] for start in range(0, tokens.shape[1] + 1, size)]
+
+
 def _prefixes(tokens: Tensor, size: int, cache: KVCache) -> list[Tensor]:
     return [tokens[:, : start + size] for start in range(0, tokens.shape[1], size)]
+
+
+def _prefixes_counted_once(model: nn.Module, tokens: Tensor, cache: KVCache, chunk_size: int) -> Any:
+    hidden, num_tokens = None, tokens.shape[1]
+    for start in range(0, num_tokens, chunk_size):
+        end = min(start + chunk_size, num_tokens)
+        hidden = model(tokens[:, :end], cache)
+        cache.advance(end - start)
+    return hidden
+
+
+def _sequence_by_sequence(model: nn.Module, tokens: Tensor, cache: KVCache, chunk_size: int) -> Any:
+    hidden = None
+    for row in tokens:
+        hidden = _loop()(model, row[None], cache, chunk_size)
+    return hidden
+
+
+def _setting_the_length(model: nn.Module, tokens: Tensor, cache: KVCache, chunk_size: int) -> Any:
+    hidden = None
+    for chunk in tokens.split(chunk_size, dim=1):
+        hidden = model(chunk, cache)
+        cache.length += chunk.shape[1]  # pyright: ignore[reportAttributeAccessIssue]
+    return hidden
+
+
+def _length_to_zero(model: nn.Module, tokens: Tensor, cache: KVCache, chunk_size: int) -> Any:
+    cache.length = 0  # pyright: ignore[reportAttributeAccessIssue]
+    return _loop()(model, tokens, cache, chunk_size)
+
+
+def _logits_of_every_chunk(model: Any, tokens: Tensor, cache: KVCache, chunk_size: int) -> Any:
+    hidden = None
+    for chunk in tokens.split(chunk_size, dim=1):
+        hidden = model(chunk, cache)
+        model.logits(hidden[:, -1])
+        cache.advance(chunk.shape[1])
+    return hidden
+
+
+def _evened_out(tokens: Tensor, size: int, cache: KVCache) -> Any:
+    return tokens.chunk(-(-tokens.shape[1] // size), dim=1)
 
 
 def _even(tokens: Tensor, size: int, cache: KVCache) -> Any:
@@ -202,6 +266,7 @@ FORWARD_IN_CHUNKS = Grader(
         _chunks_case("behind the turns of a chat", held=5, new=7, chunk_size=3),
         _chunks_case("one token at a time", held=0, new=4, chunk_size=1),
         _chunks_case("exactly full afterwards", held=3, new=8, chunk_size=3, room=11),
+        _chunks_case("a single token left over", held=0, new=9, chunk_size=4),
     ],
     mutants=[
         Mutant(
@@ -296,6 +361,46 @@ FORWARD_IN_CHUNKS = Grader(
             _loop(split=_even),
             "Your chunks are of about the same size. Asked for are chunks of exactly chunk_size tokens, with what is"
             " left over in the last one.",
+        ),
+        Mutant(
+            _loop(split=_evened_out),
+            "You know how many chunks it takes, and `tokens.chunk(n)` evens the pieces out: of 9 tokens in chunks of at"
+            " most 4 it makes 3, 3 and 3, not 4, 4 and 1. `tokens.split(chunk_size, dim=1)` does not.",
+        ),
+        Mutant(
+            _loop(split=_one_too_many),
+            "Where the chunks come out even, you send an empty one at the end, and its hidden states are none. The"
+            " starts are range(0, T, chunk_size), without T itself.",
+        ),
+        Mutant(
+            _prefixes_counted_once,
+            "Your slices all begin at the start of the prompt, tokens[:, :end]. Each pass then computes the earlier"
+            " tokens once more, at places where they do not stand: tokens[:, start:end].",
+        ),
+        Mutant(
+            _loop(split=_prefixes, by=lambda chunk, size, tokens: size),
+            "Your slices all begin at the start of the prompt: the earlier tokens are computed once more in each pass,"
+            " at places where they do not stand. Send tokens[:, start:start + chunk_size], and advance by what that"
+            " has: the last one may be shorter.",
+        ),
+        Mutant(
+            _sequence_by_sequence,
+            "You send one sequence at a time. The cache has a row for each of them and counts them together, so a pass"
+            " takes all sequences: a chunk is [B, n].",
+        ),
+        Mutant(
+            _length_to_zero,
+            "You set the cache's length, which is only there to be read. What has been computed is counted in by"
+            " cache.advance(n); what the cache held before stays.",
+        ),
+        Mutant(
+            _logits_of_every_chunk,
+            "The hidden states are right, and you have asked for logits on the way. Nobody looks at them: the head is"
+            " for the prompt's last row, and comes after this function.",
+        ),
+        Mutant(
+            _loop(result=lambda hidden: None),
+            "All is computed, and nothing given back. Return the hidden states of the last chunk.",
         ),
         Mutant(
             _loop(split=_small_chunk_first),

@@ -66,8 +66,7 @@ def _positions(
 
 
 def _up_to_num_tokens(self: KVCache, num_tokens: int) -> Tensor:
-    row = torch.arange(min(self.length, num_tokens), num_tokens, device=self.keys.device)
-    return row.expand(self.batch_size, -1)
+    return torch.arange(self.length, num_tokens, device=self.keys.device).expand(self.batch_size, -1)
 
 
 def _whole_text(self: KVCache, num_tokens: int) -> Tensor:
@@ -78,6 +77,15 @@ def _advancing(self: KVCache, num_tokens: int) -> Tensor:
     result = _positions()(self, num_tokens)
     self.advance(num_tokens)
     return result
+
+
+def _setting_the_length(self: KVCache, num_tokens: int) -> Tensor:
+    self.length += num_tokens  # pyright: ignore[reportAttributeAccessIssue]
+    return _positions()(self, num_tokens)
+
+
+def _all_at_the_next(self: KVCache, num_tokens: int) -> Tensor:
+    return torch.full((self.batch_size, num_tokens), self.length, device=self.keys.device)
 
 
 def _on_through_the_batch(self: KVCache, num_tokens: int) -> Tensor:
@@ -120,8 +128,8 @@ POSITIONS = Grader(
         ),
         Mutant(
             _up_to_num_tokens,
-            "You stop at num_tokens. That is how many tokens there are, not where they end: arange(self.length,"
-            " self.length + num_tokens).",
+            "Your range ends at num_tokens. That is how many tokens there are, not where they end (behind a longer"
+            " cache, PyTorch refuses such a range): the end is self.length + num_tokens.",
         ),
         Mutant(
             _whole_text,
@@ -159,6 +167,26 @@ POSITIONS = Grader(
         Mutant(
             _advancing,
             "You advance the cache. Nothing has been computed yet: the caller does that when the pass is over.",
+        ),
+        Mutant(
+            _setting_the_length,
+            "You set the cache's length, which is only there to be read. Here it should not change at all: the caller"
+            " counts the tokens in, with advance, when they have been computed.",
+        ),
+        Mutant(
+            _all_at_the_next,
+            "All your tokens stand at the same position. Only the first of them stands at self.length, the next one"
+            " behind it: count on, as torch.arange does.",
+        ),
+        Mutant(
+            _positions(shape=lambda row, cache: row.repeat(1, cache.batch_size)),
+            "You repeat the row along the tokens, into one row that is B times as long. It is to be repeated along the"
+            " sequences: .repeat(self.batch_size, 1).",
+        ),
+        Mutant(
+            _positions(shape=lambda row, cache: row.int().expand(cache.batch_size, -1)),
+            "The numbers are right, in int32. PyTorch's whole numbers are int64 unless you say otherwise, and so are"
+            " the engine's positions: leave the dtype away.",
         ),
     ],
     alternatives=[
@@ -256,6 +284,11 @@ NEXT_TOKEN_LOGITS = Grader(
         Mutant(
             lambda model, hidden: model.logits(hidden[:, 0]),
             "That is the first row: it says what follows the prompt's first token, which you know already.",
+        ),
+        Mutant(
+            lambda model, hidden: model.logits(hidden[:, -2]),
+            "That is the last row but one: it says what follows the last token but one, and that is in the prompt. The"
+            " last is hidden[:, -1].",
         ),
         Mutant(
             lambda model, hidden: model.logits(hidden[:, -1:]),
