@@ -428,7 +428,7 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
-# On a CPU, a thousandth or less. (The very first call of a process is dearer, by about half a millisecond: the library
+# On a CPU, about a thousandth. (The very first call of a process is dearer, by about half a millisecond: the library
 # and the engine set themselves up. In front of a very short prompt's prefill, that may be a percent.) It stays cheap as
 # long as what follows is dear: on a large GPU that prefills tens of thousands of tokens per second, or on a server that
 # has kept what it computed of the conversation so far, tokenizing can be seen. Then it is measured again, and gets a
