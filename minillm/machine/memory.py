@@ -85,8 +85,8 @@ def activation_bytes(shape: ModelShape, tokens: int, batch: int, dtype: str, voc
     logits (default: the shape's own).
 
     What is left out: scores of attention, which fused kernels never write down (unfused, they are heads x context
-    numbers per token, twice); the hidden states of the chunk before, where a prompt comes in chunks; and what is copied
-    on a CPU alone: weights into float32 where it cannot multiply `dtype`, the logits of 2 to 8 rows in float32.
+    numbers per token, twice); and what is copied on a CPU alone: weights into float32 where it cannot multiply `dtype`,
+    the logits of 2 to 8 rows in float32.
     """
     size = dtype_bytes(dtype)
     layer = tokens * size * max(_mlp_numbers(shape), _attention_numbers(shape))

@@ -165,8 +165,8 @@ for size in (1024, 512, 256):
     print(f"              in chunks of {size:5}: {chunk_peak / 1e6:6.1f} MB")
 
 # %% [markdown]
-# A little more than the share of the chunk: the later chunks see the earlier tokens through a mask, and that is a
-# tensor too.
+# The share of the chunk: what was computed for one is given back before the next begins. What later chunks need of it
+# is in the cache.
 #
 # ### Logits for every row
 #
