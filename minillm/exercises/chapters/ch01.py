@@ -37,7 +37,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "The prompt and all generated tokens but the last. Mind the request that generated none: it has no last"
             " token to leave out.",
         ),
-        called="for a trace, and for the metrics where the bandwidth is known",
+        called="for a trace",
         section="read-a-trace",
     ),
     Exercise(
