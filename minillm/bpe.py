@@ -72,7 +72,7 @@ class BytePairEncoding:
         return [self._id_of(token) for word in pre_tokenize(text) for token in self._tokens_of(word)]
 
     def _tokens_of(self, word: str) -> list[bytes]:
-        return merge_word([bytes([byte]) for byte in word.encode()], self.ranks)
+        return merge_word(_single_bytes(word), self.ranks)
 
     def _id_of(self, token: bytes) -> int:
         if token not in self.vocabulary:
@@ -163,7 +163,7 @@ def train(texts: Iterable[str], num_merges: int) -> list[Pair]:
     alphabet = byte_level_alphabet()
     age = {bytes([alphabet[character]]): number for number, character in enumerate(sorted(alphabet))}
     occurrences = Counter(word for text in texts for word in _checked_words(text))
-    words = {tuple(bytes([byte]) for byte in word.encode()): count for word, count in occurrences.items()}
+    words = {tuple(_single_bytes(word)): count for word, count in occurrences.items()}
     merges: list[Pair] = []
     while len(merges) < num_merges and (counts := count_pairs(words)):
         best = min(counts, key=lambda pair: (-counts[pair], age[pair[0]], age[pair[1]]))
@@ -171,6 +171,10 @@ def train(texts: Iterable[str], num_merges: int) -> list[Pair]:
         age.setdefault(best[0] + best[1], len(age))
         words = {tuple(merge_pair(tokens, best)): count for tokens, count in words.items()}
     return merges
+
+
+def _single_bytes(word: str) -> list[bytes]:
+    return [bytes([byte]) for byte in word.encode()]
 
 
 def _checked_words(text: str) -> list[str]:

@@ -12,6 +12,14 @@ class InputError(ValueError):
 class NumbersError(RuntimeError):
     """The model's arithmetic failed (NaN or infinity): its weights are damaged, or its dtype is too narrow."""
 
+    @classmethod
+    def of_logits(cls, found: str) -> "NumbersError":
+        """The error of logits that "hold NaN", say: what was found, and what can be the reason."""
+        return cls(
+            f"the model's logits {found}: its weights are damaged, or its numbers outgrow the dtype "
+            "(float16 ends at 65,504; bfloat16 and float32 reach 3e38)"
+        )
+
 
 class MissingError(FileNotFoundError):
     """A file, model or device that is not there: the message is one sentence that names it and the way out."""

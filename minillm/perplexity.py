@@ -15,7 +15,7 @@ from torch import Tensor
 from minillm.errors import InputError, NumbersError
 from minillm.kv_cache import KVCache
 from minillm.model import Llama
-from minillm.prefill import as_batch
+from minillm.prefill import as_batch, one_pass
 
 
 @torch.inference_mode()
@@ -39,8 +39,7 @@ def text_logprobs(model: Llama, ids: Sequence[int] | Tensor | Any, chunk_size: i
     cache = KVCache(model.config, inputs.shape[1], device=model.device, dtype=model.dtype)
     parts: list[Tensor] = []
     for chunk, nexts in zip(inputs.split(chunk_size, dim=1), targets.split(chunk_size), strict=True):
-        hidden = model(chunk, cache)  # [1, n, E]
-        cache.advance(chunk.shape[1])
+        hidden = one_pass(model, chunk, cache)  # [1, n, E]
         parts.append(_logprobs_of(model.logits(hidden[0]), nexts))  # [n]
     return torch.cat(parts).tolist()
 
@@ -72,10 +71,7 @@ def _logprobs_of(logits: Float[Tensor, "rows vocab"], token_ids: Int[Tensor, " r
     chosen = logits.gather(1, token_ids[:, None]).squeeze(1)  # [n]
     total = logits.logsumexp(1)  # [n]; log_softmax at one column, without the table of all columns
     if not bool(total.isfinite().all()):  # one NaN or +inf in a row shows here, and so does a row of nothing but -inf
-        raise NumbersError(
-            "the model's logits hold NaN or infinity: its weights are damaged, or its numbers outgrow the dtype "
-            "(float16 ends at 65,504; bfloat16 and float32 reach 3e38)"
-        )
+        raise NumbersError.of_logits("hold NaN or infinity")
     return chosen - total
 
 

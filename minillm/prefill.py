@@ -48,11 +48,11 @@ def forward_in_chunks(
     """
     *earlier, last = tokens.split(chunk_size, dim=1)  # each [B, chunk_size], the last one [B, n]
     for chunk in earlier:
-        _one_pass(model, chunk, cache)
-    return _one_pass(model, last, cache)  # [B, n, E]
+        one_pass(model, chunk, cache)
+    return one_pass(model, last, cache)  # [B, n, E]
 
 
-def _one_pass(model: Llama, tokens: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
+def one_pass(model: Llama, tokens: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
     """Compute and count in: the next pass stands behind this one, in its positions and in what it sees."""
     hidden = model(tokens, cache)  # [B, T, E]
     cache.advance(tokens.shape[1])

@@ -127,10 +127,7 @@ def _check_numbers(row: int, logprob: float, processed_logit: float) -> None:
     """Look for trouble in the numbers of the chosen token alone: it always shows there."""
     # One NaN or +inf among the logits, or nothing but -inf, makes every log-probability of the row NaN.
     if math.isnan(logprob):
-        raise NumbersError(
-            f"the model's logits in row {row} hold NaN or +inf, or are all -inf: its weights are damaged, or its "
-            "numbers outgrow the dtype (float16 ends at 65,504; bfloat16 and float32 reach 3e38)"
-        )
+        raise NumbersError.of_logits(f"in row {row} hold NaN or +inf, or are all -inf")
     if not math.isfinite(processed_logit):
         raise InputError(
             f"row {row} has no token left to choose: after this request's logit_bias, penalties and temperature its "

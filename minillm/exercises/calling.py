@@ -24,7 +24,7 @@ def wrong_parameters(exercise: Exercise, function: Callable[..., Any]) -> str:
     if inspect.ismethod(function):
         return f"{told} It is bound to an object already: give the function itself, {function.__qualname__}."
     if "self" in wanted.parameters and "self" not in own.parameters:
-        owner = exercise.reference.split(":")[1].split(".")[0]
+        owner = exercise.qualname.split(".")[0]
         return f"{told} It is a method of {owner}: its first parameter, self, is the object whose method it is."
     return told
 

@@ -39,9 +39,14 @@ class Exercise:
         return int(self.id.split(".")[0])
 
     @property
+    def qualname(self) -> str:
+        """The reference within its module: KVCache.append."""
+        return self.reference.split(":")[1]
+
+    @property
     def name(self) -> str:
         """The function's name in the stub file: `append` for `KVCache.append`."""
-        return self.stub or self.reference.split(":")[1].split(".")[-1]
+        return self.stub or self.qualname.split(".")[-1]
 
     @property
     def file_name(self) -> str:

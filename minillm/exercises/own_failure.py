@@ -25,8 +25,9 @@ def own_code_error(exercise: Exercise, function: Callable[..., Any], error: Base
     raised = f"{type(error).__name__}: {message}" if message else type(error).__name__
     told = f"your {exercise.id}{_place(function, error)} raised {raised}"
     if isinstance(error, RecursionError):
-        engines = exercise.reference.split(":")[1]
-        told += f". While the engine runs on your code, its `{engines}` *is* your function: calling it never ends"
+        told += (
+            f". While the engine runs on your code, its `{exercise.qualname}` *is* your function: calling it never ends"
+        )
     return OwnCodeError(told)
 
 
