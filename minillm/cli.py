@@ -24,6 +24,7 @@ VERBS = {
     "fit": "how much memory a model needs, and whether a GPU has it",
     "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure tokens per second, alone or beside transformers",
+    "quality": "what fewer bits cost: perplexity and KL divergence against float32",
     "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",

@@ -40,7 +40,7 @@ def text_logprobs(model: Llama, ids: Sequence[int] | Tensor | Any, chunk_size: i
     parts: list[Tensor] = []
     for chunk, nexts in zip(inputs.split(chunk_size, dim=1), targets.split(chunk_size), strict=True):
         hidden = one_pass(model, chunk, cache)  # [1, n, E]
-        parts.append(_logprobs_of(model.logits(hidden[0]), nexts))  # [n]
+        parts.append(logprobs_of(model.logits(hidden[0]), nexts))  # [n]
     return torch.cat(parts).tolist()
 
 
@@ -66,7 +66,7 @@ def perplexity(logprobs: Sequence[float]) -> float:
         return math.inf
 
 
-def _logprobs_of(logits: Float[Tensor, "rows vocab"], token_ids: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+def logprobs_of(logits: Float[Tensor, "rows vocab"], token_ids: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
     """The log-probability that each row of logits gives its token."""
     chosen = logits.gather(1, token_ids[:, None]).squeeze(1)  # [n]
     total = logits.logsumexp(1)  # [n]; log_softmax at one column, without the table of all columns
