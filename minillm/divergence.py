@@ -41,9 +41,7 @@ class Divergence:
         return self.perplexity / self.reference_perplexity - 1
 
 
-def kl_divergence(
-    reference: Float[Tensor, "rows vocab"], other: Float[Tensor, "rows vocab"]
-) -> Float[Tensor, " rows"]:
+def kl_divergence(reference: Float[Tensor, "rows vocab"], other: Float[Tensor, "rows vocab"]) -> Float[Tensor, " rows"]:
     """KL(reference || other) of the distributions that two tables of logits stand for, in nats, one number per row.
 
     The sum over the vocabulary of p (log p - log q): what it costs on average to expect q where p is true. A token that
@@ -70,9 +68,9 @@ def compare(
     send the text through `model` token by token, as generation does, where it has a `decode_pass` through that one: on
     the CPU that rounds activations as well, which a pass over many rows does not. The reference always goes in chunks.
 
-    No more than `chunk_size` rows of logits of each model are in memory at a time (64 rows of SmolLM2: 13 MB), with a few
-    tensors of that size. Raises InputError for models of different vocabularies, fewer than two ids, or ids that do not
-    fit into both contexts; NumbersError where logits are NaN or infinite.
+    No more than `chunk_size` rows of logits of each model are in memory at a time (64 rows of SmolLM2: 13 MB), with a
+    few tensors of that size. Raises InputError for models of different vocabularies, fewer than two ids, or ids that do
+    not fit into both contexts; NumbersError where logits are NaN or infinite.
     """
     _check(reference, model)
     tokens = as_batch(ids, model, batch_size=1)  # [1, T]

@@ -84,7 +84,8 @@ def _quality(args: argparse.Namespace) -> int:
         print(json.dumps({"model": str(model), "tokens": len(ids), "float32_bytes": weights, "rows": rows}, indent=1))
         return 0
     print(f"{model} on {len(ids):,} tokens, {_way(args)}; the reference is the same model in float32\n")
-    print(f"{'weights':<10}{'K and V':<10}{'MB':>8}{'bits/weight':>13}{'perplexity':>12}{'change':>9}{'KL':>9}{'same top':>11}")
+    numbers = f"{'MB':>8}{'bits/weight':>13}{'perplexity':>12}{'change':>9}{'KL':>9}{'same top':>11}"
+    print(f"{'weights':<10}{'K and V':<10}{numbers}")
     reference_told = False
     for row in _rows(args, model, reference, ids):
         if not reference_told:

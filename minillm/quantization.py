@@ -140,14 +140,16 @@ def quantize_q8_0(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     return QuantizedWeight("q8_0", codes.view(rows, columns), scale)
 
 
-QUANTIZERS = {"int8": quantize_int8, "q8_0": quantize_q8_0, "q4_1": quantize_q4_1}
-
-
 def quantize(weight: Float[Tensor, "out in"], format: str) -> QuantizedWeight:
     """A matrix in one of the formats. Raises InputError for another one, and for rows that groups do not fill."""
-    if format not in QUANTIZERS:
-        raise InputError(f"numbers cannot be quantized to {format!r}: use one of {', '.join(QUANTIZERS)}")
-    return QUANTIZERS[format](weight)
+    match format:
+        case "int8":
+            return quantize_int8(weight)
+        case "q8_0":
+            return quantize_q8_0(weight)
+        case "q4_1":
+            return quantize_q4_1(weight)
+    raise InputError(f"numbers cannot be quantized to {format!r}: use one of int8, q8_0, q4_1")
 
 
 def empty_quantized(format: str, rows: int, columns: int, device: torch.device | str = "cpu") -> QuantizedWeight:
