@@ -40,11 +40,6 @@ def _kl(reference: Tensor, other: Tensor) -> Tensor:
     return (p.exp() * (p - q)).sum(-1)
 
 
-def _underflowing(reference: Tensor, other: Tensor) -> Tensor:
-    p, q = reference.softmax(-1), other.softmax(-1)
-    return (p * (p / q).log()).sum(-1)
-
-
 def _logarithms_of_softmax(reference: Tensor, other: Tensor) -> Tensor:
     p, q = reference.softmax(-1), other.softmax(-1)
     return (p * (p.log() - q.log())).sum(-1)
@@ -97,14 +92,9 @@ KL_DIVERGENCE = Grader(
             "The two are exchanged. It is not symmetric: p, by which the tokens are weighed, is the reference's.",
         ),
         Mutant(
-            _underflowing,
-            "You divide probabilities, and where logits are hundreds apart softmax gives 0 for some: 0/0 is nan."
-            " log_softmax gives the logarithm without that detour.",
-        ),
-        Mutant(
             _logarithms_of_softmax,
-            "You take the logarithm of softmax. A small probability is 0 there, and its logarithm -inf: use"
-            " log_softmax, which never makes the probability itself.",
+            "You go through softmax. Where logits are hundreds apart, a small probability is 0 there, and its"
+            " logarithm -inf (or 0/0 nan): use log_softmax, which never makes the probability itself.",
         ),
         Mutant(
             _without_softmax,
