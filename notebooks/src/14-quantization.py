@@ -76,7 +76,8 @@ plt.show()
 
 # %% [markdown]
 # Flat on top, because a rounding error may be anything between minus and plus half a step. Each group or row has a step
-# of its own, so the histogram is a stack of such boxes. Four bits have steps seventeen times as wide as eight.
+# of its own, so the histogram is a stack of such boxes. The needle in the middle is made of the numbers that lie on a
+# place exactly: zeros, and those that set the scale.
 #
 # ## What one large number does
 #

@@ -11,9 +11,10 @@ def rounding_levels() -> str:
     """Thirty-two weights of a group, and the places that three formats have for them; one other weight is large."""
     weights = [SPREAD * NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32)]
     least, most = min(weights), max(weights)
+    step = (most - least) / 15
     rows = (
         ("4 bits, one scale for the whole row", [OUTLIER * (i - 7) / 8 for i in range(16)], ACCENTS[1]),
-        ("4 bits, scale and minimum of the group's own", [least + (most - least) * i / 15 for i in range(16)], ACCENTS[2]),
+        ("4 bits, scale and minimum of the group's own", [least + i * step for i in range(16)], ACCENTS[2]),
         ("8 bits, one scale for the whole row", [OUTLIER * i / 127 for i in range(-127, 128)], ACCENTS[0]),
     )
     with plot_of(height=330) as figure:
@@ -24,10 +25,7 @@ def rounding_levels() -> str:
             axes.plot(weights, [place + 0.2] * 32, ".", color=INK, markersize=4)
             axes.plot([OUTLIER], [place + 0.2], ".", color=MUTED, markersize=7)
             axes.annotate(name, (-0.41, place + 0.36), color=colour, fontsize=13)
-        axes.annotate(
-            "a large weight\nelsewhere in the row", (OUTLIER, 3.2), (-4, -36), textcoords="offset points", color=MUTED,
-            ha="right", fontsize=12,
-        )  # fmt: skip
+        axes.annotate("a large weight in the row", (0.41, 3.36), color=MUTED, ha="right", fontsize=12)
         axes.set(xlim=(-0.43, 0.43), ylim=(0.6, 3.75), yticks=[])
         axes.spines["left"].set_visible(False)
         axes.grid(visible=False)
@@ -37,9 +35,9 @@ def rounding_levels() -> str:
             figure,
             title="Where 32 weights may go",
             desc="Three strips over the same axis of weights from -0.4 to 0.4. Dots are the same 32 weights, all within"
-            f" {most:.2f} of zero; one more, elsewhere in the row, is 0.4. With 16 levels spread over the whole row the 32"
-            f" weights share {used[0]} of them. With 16 levels from the group's own smallest to its largest weight they use"
-            f" {used[1]}. With 255 levels over the whole row they use {used[2]}.",
+            f" {most:.2f} of zero; one more, elsewhere in the row, is 0.4. With 16 levels spread over the whole row the"
+            f" 32 weights share {used[0]} of them. With 16 levels from the group's own smallest weight to its largest"
+            f" they use {used[1]}. With 255 levels over the whole row they use {used[2]}.",
         )
 
 
