@@ -162,11 +162,11 @@ print("16 bytes:", " ".join(f"{byte:02x}" for byte in packed[0].tolist()))
 #
 # ## What it costs, on a text
 #
-# Load the model again in each format, and let both read the same text: 400 tokens of the one that comes with the
+# Load the model again in each format, and let both read the same text: 256 tokens of the one that comes with the
 # package. (`python -m minillm.quality` takes all of it.) Nothing is generated: at each place both say what they expect.
 
 # %%
-ids = tokenizer.encode(held_text())[:400]
+ids = tokenizer.encode(held_text())[:256]
 quantized_models = {
     name: load(MODEL, device=device, dtype=torch.float32, quantize=name)[0] for name in ("int8", "int4")
 }

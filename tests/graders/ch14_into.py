@@ -332,6 +332,11 @@ QUANTIZE_Q4_1 = Grader(
             " multiplied with. Far from zero the two differ by more than a step: round them first, then choose.",
         ),
         Mutant(
+            _q4_1(ends=lambda g: (g.amin(dim=2).half().float(), g.amax(dim=2))),
+            "You measure the distance from the minimum as it was rounded. Both are computed from the exact numbers, and"
+            " each is rounded by itself: so the blocks are made in llama.cpp, too.",
+        ),
+        Mutant(
             _q4_1(within=lambda codes: codes),
             "No clamp. After the minimum has been rounded up, a number may lie a step below it: code -1, which uint8"
             " turns into 255. Keep the codes within 0 and 15.",
