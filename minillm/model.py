@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from minillm.config import ModelConfig
+from minillm.decode_pass import DecodePass
 from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
@@ -140,6 +141,7 @@ class Llama(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight  # to_empty gives each module a weight of its own
         # A plain attribute, not a buffer: a buffer would follow `.to(bfloat16)`, and angles need float32.
         self.inv_freq = inverse_frequencies(config).to(device)  # [D/2]
+        self.decode_pass: DecodePass | None = None  # a faster way for decode steps, if there is one
         self.requires_grad_(False).eval()
 
     @property
@@ -159,6 +161,8 @@ class Llama(nn.Module):
 
     def forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""
+        if self.decode_pass is not None and self.decode_pass.takes(ids, cache):
+            return self.decode_pass(ids, cache)  # [B, 1, E]
         x = self.embed_tokens(ids)  # [B, T, E]
         cos, sin = rope_tables(cache.positions(ids.shape[1]), self.inv_freq)  # [B, 1, T, D/2]
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
@@ -168,6 +172,8 @@ class Llama(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """One score per vocabulary entry for the token that would follow each row; always float32."""
+        if self.decode_pass is not None and hidden.numel() == hidden.shape[-1]:
+            return self.decode_pass.logits(hidden)  # [..., V]
         return self.lm_head(hidden).float()  # [..., V]
 
     def checkpoint_slots(self) -> dict[str, Tensor]:
