@@ -159,7 +159,8 @@ def test_the_model_hands_its_decode_steps_over(model, compiled):
 
 
 @pytest.mark.parametrize("changes", [{"attention_bias": True, "mlp_bias": True}, {"tie_word_embeddings": False}, {}])
-def test_the_functions_that_are_compiled_are_right_for_every_kind_of_layer(changes):
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_functions_that_are_compiled_are_right_for_every_kind_of_layer(changes, masked):
     """Run eagerly, for seconds count: biases, and another head."""
     model = random_model(tiny_config(**changes), std=0.1)
     config, layer = model.config, model.layers[0]
@@ -169,11 +170,31 @@ def test_the_functions_that_are_compiled_are_right_for_every_kind_of_layer(chang
     x = torch.randn(1, 1, config.hidden_size)
     cos, sin = (angle(4.0 * model.inv_freq)[None, None, None] for angle in (torch.cos, torch.sin))
     expected = layer(x, cos, sin, cache)
-    got = LayerStep(config)(x[0], cos, sin, keys, values, torch.arange(5), torch.tensor([4]), layer_weights(layer))
+    got = LayerStep(config, masked=masked)(
+        x[0], cos, sin, keys, values, torch.arange(5), torch.tensor([4]), layer_weights(layer)
+    )
     torch.testing.assert_close(got, expected[0], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(
         HeadStep()(x[0], Matrix(model.lm_head.weight)), model.lm_head(x)[0], atol=1e-5, rtol=1e-5
     )
+
+
+def test_narrow_weights_meet_float32_activations():
+    """A bfloat16 layer, run by the functions, is as near to the same layer in float32 as its weights allow."""
+    narrow = random_model(std=0.1).to(torch.bfloat16)
+    wide = random_model(std=0.1).to(torch.bfloat16).float()
+    config, position = narrow.config, torch.tensor([0])
+    x, angles = torch.randn(1, config.hidden_size), torch.randn(1, 1, 1, config.head_dim // 2)
+    results = []
+    for model in (narrow, wide):
+        cache = KVCache(config, 4, dtype=model.dtype)
+        step = LayerStep(config, masked=False)
+        weights = layer_weights(model.layers[0])
+        args = (x, angles, angles, cache.keys[0], cache.values[0], torch.arange(1), position, weights)
+        results.append(step(*args))
+    assert results[0].dtype == torch.float32
+    # Only the key and the value are rounded, to 8 bits, on their way through the cache.
+    torch.testing.assert_close(results[0], results[1], atol=2e-2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("rows", [1, 2])

@@ -24,10 +24,9 @@ from minillm.compiled.cuda_graphs import CudaGraphs
 from minillm.compiled.inductor import check_compiler, compile_step
 from minillm.compiled.steps import HeadStep, LayerStep
 from minillm.compiled.weights import LayerWeights, Matrix, layer_weights, matrix_of
-from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
-from minillm.model import DecoderLayer, Llama, rms_norm
+from minillm.model import DecoderLayer, Llama
 from minillm.rope import rope_tables
 
 KV_BLOCK = 256
@@ -55,8 +54,11 @@ class TorchDecodePass:
         head = matrix_of(model.lm_head)
         self._layers = [tree_leaves(layer) for layer in layers]
         self._head = tree_leaves(head)
-        self._run_layer = {batch: compile_layer(model.config, layers[0], batch) for batch in set(batch_sizes)}
-        self._run_head = compile_head(model.config, layers[0], head)
+        self._run_layer = {
+            batch: compile_layer(LayerStep(model.config, masked=self.kv_block > 1), layers[0], batch)
+            for batch in set(batch_sizes)
+        }
+        self._run_head = compile_head(head)
         self._positions = torch.arange(model.config.max_position_embeddings, device=model.device)  # [max]
         # What changes from step to step, at addresses that do not: a CUDA graph reads these.
         self._position = torch.zeros(1, dtype=torch.int64, device=model.device)
@@ -85,7 +87,7 @@ class TorchDecodePass:
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """Float32 scores of a single row."""
-        row = hidden.reshape(1, -1)  # [1, E]
+        row = hidden.reshape(1, -1).float()  # [1, E]
         return self._run_head(row, *self._head).view(*hidden.shape[:-1], -1)  # [..., V]
 
     def _step(
@@ -97,34 +99,35 @@ class TorchDecodePass:
         """All layers, for the ids and the position that lie ready. Does the same when it runs twice."""
         model, batch = self.model, keys.shape[1]
         run_layer, seen = self._run_layer[batch], self._positions[:kv_len]
-        x = model.embed_tokens(self._ids[batch])[:, 0]  # [B, E]
+        x = model.embed_tokens(self._ids[batch])[:, 0].float()  # [B, E]
         cos, sin = rope_tables(self._position[None], model.inv_freq)  # [1, 1, 1, D/2]
-        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         for layer_keys, layer_values, weights in zip(keys, values, self._layers, strict=True):
             x = run_layer(x, cos, sin, layer_keys, layer_values, seen, self._position, *weights)  # [B, E]
-        return rms_norm(x, model.norm.weight, model.norm.eps)[:, None]  # [B, 1, E]
+        return model.norm(x.to(model.dtype))[:, None]  # [B, 1, E]
 
     def _maybe_graphed(self, key: Hashable, step: Callable[[], Tensor]) -> Tensor:
         return step() if self._graphs is None else self._graphs.run(key, step)
 
 
-def compile_layer(config: ModelConfig, weights: LayerWeights, batch: int) -> Callable[..., Tensor]:
+def compile_layer(step: LayerStep, weights: LayerWeights, batch: int) -> Callable[..., Tensor]:
     """Code for a layer with weights like these, for any length of the cache and of what is read of it (from 2 on)."""
-    like = weights.input_norm  # the dtype and device of activations
+    config, norm = step.config, weights.input_norm
+    narrow = {"dtype": norm.dtype, "device": norm.device}  # the cache's
+    wide = {"dtype": torch.float32, "device": norm.device}  # the activations'
     # Example shapes: the lengths stand for all lengths, and differ, lest they be taken for one.
-    keys = like.new_zeros(batch, config.num_key_value_heads, 24, config.head_dim)  # [B, Hkv, S, D]
-    angles = like.new_zeros(1, 1, 1, config.head_dim // 2)  # [1, 1, 1, D/2]
-    seen = torch.arange(16, device=like.device)  # [kv_len]
-    x = like.new_zeros(batch, config.hidden_size)  # [B, E]
+    keys = torch.zeros(batch, config.num_key_value_heads, 24, config.head_dim, **narrow)  # [B, Hkv, S, D]
+    angles = torch.zeros(1, 1, 1, config.head_dim // 2, **wide)  # [1, 1, 1, D/2]
+    seen = torch.arange(16, device=norm.device)  # [kv_len]
+    x = torch.zeros(batch, config.hidden_size, **wide)  # [B, E]
     args = (x, angles, angles.clone(), keys, keys.clone(), seen, seen[:1].clone(), weights)
     length = torch.export.Dim.AUTO
     fixed = tree_map(lambda _: None, weights)
-    return compile_step(LayerStep(config), args, (None, None, None, {2: length}, {2: length}, {0: length}, None, fixed))
+    return compile_step(step, args, (None, None, None, {2: length}, {2: length}, {0: length}, None, fixed))
 
 
-def compile_head(config: ModelConfig, weights: LayerWeights, head: Matrix) -> Callable[..., Tensor]:
+def compile_head(head: Matrix) -> Callable[..., Tensor]:
     """Code for the head and one row."""
-    row = weights.input_norm.new_zeros(1, config.hidden_size)  # [1, E]
+    row = torch.zeros(1, head.weight.shape[1], device=head.weight.device)  # [1, E]
     return compile_step(HeadStep(), (row, head), None)
 
 
