@@ -10,6 +10,7 @@ from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.checkpoint import Checkpoint, fill, open_checkpoint
 from minillm.loading.registry import Progress, resolve
+from minillm.loading.weight_formats import weight_formats
 from minillm.model import Llama
 from minillm.tokenizer import Tokenizer
 
@@ -24,18 +25,33 @@ def load(
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    quantize: str | None = None,
     progress: Progress = tell_on_stderr,
 ) -> tuple[Llama, Tokenizer]:
     """A model, filled, and its tokenizer; an alias or hub id is fetched at first use.
 
+    quantize: None, or how the matrices are kept: see `weight_formats`.
     Raises MissingError where there is no such model, InputError where it cannot be used.
     """
     checkpoint = open_checkpoint(resolve(model, progress=progress))
+    weight_formats(quantize, checkpoint)  # a wrong word is refused before anything large is read
     tokenizer = load_tokenizer(checkpoint)
-    llama = Llama(reconcile(checkpoint.config, tokenizer), device=device, dtype=dtype)
-    tokenizer.pad_vocabulary(llama.config.vocab_size)
+    checkpoint = replace(checkpoint, config=reconcile(checkpoint.config, tokenizer))
+    tokenizer.pad_vocabulary(checkpoint.config.vocab_size)
+    return load_model(checkpoint, device=device, dtype=dtype, quantize=quantize), tokenizer
+
+
+def load_model(
+    checkpoint: Checkpoint,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    quantize: str | None = None,
+) -> Llama:
+    """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
+    llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=weight_formats(quantize, checkpoint))
     fill(llama.checkpoint_slots(), checkpoint.tensors)
-    return llama, tokenizer
+    return llama
 
 
 def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:

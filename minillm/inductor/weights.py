@@ -5,7 +5,9 @@ from typing import NamedTuple
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
+from minillm.errors import InputError
 from minillm.model import DecoderLayer
+from minillm.quantized_linear import QuantizedLinear
 
 
 class Matrix(NamedTuple):
@@ -27,8 +29,17 @@ class LayerWeights(NamedTuple):
     down: Matrix
 
 
-def matrix_of(linear: nn.Linear) -> Matrix:
-    """The tensors of a projection; views of the very same memory."""
+def matrix_of(linear: nn.Module) -> Matrix:
+    """The tensors of a projection; views of the very same memory. Raises InputError for a format not compiled here."""
+    if isinstance(linear, QuantizedLinear):
+        weight = linear.weight
+        if weight.format != "int8":
+            raise InputError(
+                f"decoding compiled by Inductor knows weights in float and int8, not {weight.format!r}: "
+                "quantize to int8, or leave --compile out"
+            )
+        return Matrix(weight.codes, weight.scale, None if linear.bias is None else linear.bias.data)
+    assert isinstance(linear, nn.Linear)
     return Matrix(linear.weight.data, None, None if linear.bias is None else linear.bias.data)
 
 

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from minillm.compiled.weights import LayerWeights, Matrix
 from minillm.config import ModelConfig
+from minillm.inductor.weights import LayerWeights, Matrix
 from minillm.model import rms_norm
 from minillm.rope import apply_rope
 

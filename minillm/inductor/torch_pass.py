@@ -20,11 +20,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from minillm.compiled.cuda_graphs import CudaGraphs
-from minillm.compiled.inductor import check_compiler, compile_step
-from minillm.compiled.steps import HeadStep, LayerStep
-from minillm.compiled.weights import LayerWeights, Matrix, layer_weights, matrix_of
 from minillm.errors import InputError
+from minillm.inductor.compile_step import check_compiler, compile_step
+from minillm.inductor.cuda_graphs import CudaGraphs
+from minillm.inductor.steps import HeadStep, LayerStep
+from minillm.inductor.weights import LayerWeights, Matrix, layer_weights, matrix_of
 from minillm.kv_cache import Cache, KVCache
 from minillm.model import DecoderLayer, Llama
 from minillm.rope import rope_tables
@@ -39,7 +39,8 @@ class TorchDecodePass:
     batch_sizes: how many sequences side by side it takes; each costs one more compile. kv_block: tokens, see
     KV_BLOCK; None chooses for the device. `compile_s` is how long compiling took, in seconds.
 
-    Raises InputError where there is no compiler, and for batch sizes below 1 or none at all.
+    Raises InputError where there is no compiler, for batch sizes below 1 or none at all, and for weights in formats
+    that are not compiled here or differ between layers.
     """
 
     def __init__(self, model: Llama, batch_sizes: Sequence[int] = (1,), *, kv_block: int | None = None) -> None:
@@ -52,6 +53,11 @@ class TorchDecodePass:
         self.kv_block = kv_block or (KV_BLOCK if on_cuda else 1)
         layers = [layer_weights(layer) for layer in model.layers if isinstance(layer, DecoderLayer)]
         head = matrix_of(model.lm_head)
+        if len({tuple(_kind(leaf) for leaf in tree_leaves(layer)) for layer in layers}) > 1:
+            raise InputError(
+                "decoding compiled by Inductor needs all layers in the same formats, and these differ: "
+                "quantize all alike, or leave --compile out"
+            )
         self._layers = [tree_leaves(layer) for layer in layers]
         self._head = tree_leaves(head)
         self._run_layer = {
@@ -77,7 +83,7 @@ class TorchDecodePass:
             and (cache.keys.dtype, cache.keys.device) == (self.model.dtype, self.model.device)
         )
 
-    def __call__(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
+    def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
         """Hidden states after the final norm; k and v are in the cache, which is left to the caller to advance."""
         assert isinstance(cache, KVCache)
         self._position.fill_(cache.length)
@@ -85,8 +91,10 @@ class TorchDecodePass:
         kv_len = min(math.ceil((cache.length + 1) / self.kv_block) * self.kv_block, cache.max_seq_len)
         return self._maybe_graphed(_graph_key(cache, kv_len), lambda: self._step(cache.keys, cache.values, kv_len))
 
-    def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        """Float32 scores of a single row."""
+    def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:
+        """Float32 scores of a single row; None for several."""
+        if hidden.numel() != hidden.shape[-1]:
+            return None
         row = hidden.reshape(1, -1).float()  # [1, E]
         return self._run_head(row, *self._head).view(*hidden.shape[:-1], -1)  # [..., V]
 
@@ -129,6 +137,11 @@ def compile_head(head: Matrix) -> Callable[..., Tensor]:
     """Code for the head and one row."""
     row = torch.zeros(1, head.weight.shape[1], device=head.weight.device)  # [1, E]
     return compile_step(HeadStep(), (row, head), None)
+
+
+def _kind(leaf: Tensor | None) -> object:
+    """What code compiled for one tensor presumes of another."""
+    return None if leaf is None else (leaf.shape, leaf.stride(), leaf.dtype)
 
 
 def _graph_key(cache: KVCache, kv_len: int) -> Hashable:

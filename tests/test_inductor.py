@@ -10,13 +10,15 @@ import torch._inductor.config
 from tiny import random_ids, random_model, tiny_config
 from torch._dynamo.utils import counters
 
-from minillm.compiled import TorchDecodePass
-from minillm.compiled import torch_pass as torch_pass_module
-from minillm.compiled.steps import HeadStep, LayerStep, product
-from minillm.compiled.weights import Matrix, layer_weights
 from minillm.errors import InputError
+from minillm.inductor import TorchDecodePass
+from minillm.inductor import torch_pass as torch_pass_module
+from minillm.inductor.steps import HeadStep, LayerStep, product
+from minillm.inductor.weights import Matrix, layer_weights, matrix_of
 from minillm.kv_cache import KVCache, NoCache
 from minillm.prefill import prefill
+from minillm.quantization import quantize
+from minillm.quantized_linear import QuantizedLinear
 
 KV_BLOCK = 8
 
@@ -59,7 +61,7 @@ def steps_of_both(model, decode_pass, ids, max_seq_len, prompt=3):
     for t in range(prompt, ids.shape[1]):
         token = ids[:, t : t + 1]
         assert decode_pass.takes(token, ours)
-        hidden.append((model(token, eager), decode_pass(token, ours)))
+        hidden.append((model(token, eager), decode_pass.hidden(token, ours)))
         eager.advance(1)
         ours.advance(1)
     return hidden, eager, ours
@@ -96,16 +98,16 @@ def test_nothing_is_compiled_after_the_pass_is_made(model, compiled):
 def test_the_pass_does_not_advance_the_cache(model, compiled):
     cache = KVCache(model.config, 16)
     prefill(model, [1, 2, 3], cache)
-    compiled(torch.tensor([[4]]), cache)
+    compiled.hidden(torch.tensor([[4]]), cache)
     assert cache.length == 3
 
 
 def test_each_result_is_a_tensor_of_its_own(model, compiled):
     cache = KVCache(model.config, 16)
     prefill(model, [1, 2, 3], cache)
-    first = compiled(torch.tensor([[4]]), cache)
+    first = compiled.hidden(torch.tensor([[4]]), cache)
     kept = first.clone()
-    compiled(torch.tensor([[5]]), cache)
+    compiled.hidden(torch.tensor([[5]]), cache)
     assert torch.equal(first, kept), "a later step wrote over the hidden states of an earlier one"
 
 
@@ -139,9 +141,9 @@ def test_the_model_hands_its_decode_steps_over(model, compiled):
     class Spy:
         takes = staticmethod(compiled.takes)
 
-        def __call__(self, ids, cache):
+        def hidden(self, ids, cache):
             calls.append(cache.length)
-            return compiled(ids, cache)
+            return compiled.hidden(ids, cache)
 
         def logits(self, hidden):
             calls.append("logits")
@@ -205,6 +207,29 @@ def test_an_int8_matrix_is_scaled_per_output_channel(rows):
     torch.testing.assert_close(product(x, Matrix(weight, scale, bias)), expected, atol=1e-3, rtol=1e-5)
 
 
+def test_several_rows_are_left_to_the_models_own_head(model, compiled):
+    assert compiled.logits(torch.zeros(2, 1, model.config.hidden_size)) is None
+
+
+def test_a_format_that_is_not_compiled_here_is_named():
+    codes = quantize(torch.randn(4, 64), "q4_1")
+    with pytest.raises(InputError, match="float and int8, not 'q4_1'"):
+        matrix_of(QuantizedLinear(codes))
+
+
+def test_an_int8_projection_is_taken_as_it_is():
+    linear, x = QuantizedLinear(quantize(torch.randn(6, 64), "int8")), torch.randn(1, 64)
+    torch.testing.assert_close(product(x, matrix_of(linear)), linear(x), atol=1e-4, rtol=1e-4)
+
+
+def test_layers_that_differ_are_refused():
+    model = random_model(tiny_config(intermediate_size=96))
+    layer = model.layers[1]
+    layer.mlp.down_proj = QuantizedLinear(quantize(layer.mlp.down_proj.weight.data, "int8"))
+    with pytest.raises(InputError, match="all layers in the same formats"):
+        TorchDecodePass(model)
+
+
 def test_without_a_compiler_one_sentence_says_so(model):
     nowhere = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
     with nowhere, pytest.raises(InputError, match=r"needs a C\+\+ compiler, and none was found: install g\+\+"):
@@ -259,7 +284,7 @@ def test_50_greedy_tokens_and_their_logits_are_the_eager_ones(llm):
             token = expected.argmax(-1, keepdim=True)  # [1, 1]
             assert got.argmax() == token
             expected = model.logits(model(token, eager)[:, 0])
-            got = decode_pass.logits(decode_pass(token, ours)[:, 0])
+            got = decode_pass.logits(decode_pass.hidden(token, ours)[:, 0])
             eager.advance(1)
             ours.advance(1)
     assert compiles() == before
