@@ -20,7 +20,13 @@ FORMATS = ("int8", "q8_0", "q4_0", "q4_1")
 
 def native_config(**changes) -> ModelConfig:
     """Sizes that the kernels take: head_dim 16. Every size differs from every other."""
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6, "head_dim": 16}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "head_dim": 16,
+    }
     return tiny_config(**{**sizes, "max_position_embeddings": 512, **changes})
 
 
@@ -82,7 +88,9 @@ class RoundedCache(KVCache):
         return super()._store(layer, start, end, k.bfloat16().float(), v.bfloat16().float())
 
 
-def random_cache(config: ModelConfig, dtype: torch.dtype, length: int, batch: int = 1, room: int | None = None) -> KVCache:
+def random_cache(
+    config: ModelConfig, dtype: torch.dtype, length: int, batch: int = 1, room: int | None = None
+) -> KVCache:
     """A cache that holds `length` random tokens; what is behind them is NaN, or garbage in int8."""
     room = room or length + 3
     cache = Int8KVCache(config, room, batch) if dtype == torch.int8 else KVCache(config, room, batch, dtype=dtype)

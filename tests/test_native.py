@@ -45,8 +45,13 @@ def compiled(model: Llama) -> Llama:
     return model
 
 
-def both(model: Llama, oracle: Llama, cache: KVCache, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits of one step of the decode pass, and of `oracle` in PyTorch on a copy of the cache."""
+def both(
+    model: Llama, oracle: Llama, cache: KVCache, seed: int = 1, slack: float = 1e-4
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The logits of one step of the decode pass, and of `oracle` in PyTorch on a copy of the cache.
+
+    What is in the caches then must agree too: to `slack`, and to what a cache in fewer bits rounds away.
+    """
     ids = random_ids(1, batch=cache.batch_size, seed=seed)
     other = copied(cache, model.config)
     expected = step(oracle, ids, other)
@@ -57,11 +62,14 @@ def both(model: Llama, oracle: Llama, cache: KVCache, seed: int = 1) -> tuple[to
     got = step(model, ids, cache)
     assert cache.length == length, "a pass does not count its token in"
     assert got.dtype == torch.float32
-    for mine, theirs in zip((cache.keys, cache.values, *cache.scales), (other.keys, other.values, *other.scales), strict=True):
-        # In 8 bits, a number that lies between two codes may fall to either side.
-        slack = 1.0 if mine.dtype == torch.int8 else 1e-2 if mine.dtype == torch.bfloat16 else 1e-4
+    for mine, theirs in zip(
+        (cache.keys, cache.values, *cache.scales), (other.keys, other.values, *other.scales), strict=True
+    ):
+        # A number that lies between two codes, or two bfloat16 numbers, may fall to either side.
+        atol = 1.0 if mine.dtype == torch.int8 else slack
+        rtol = 2**-7 if mine.dtype == torch.bfloat16 else slack
         mine, theirs = mine[:, :, :, : length + 1].float(), theirs[:, :, :, : length + 1].float()
-        assert torch.allclose(mine, theirs, atol=slack, rtol=0.01 if slack > 1e-4 else 1e-4)
+        assert torch.allclose(mine, theirs, atol=atol, rtol=rtol)
         assert torch.equal(mine[:, :, :, :length], theirs[:, :, :, :length]), "what was there is changed"
     return got, expected
 
@@ -115,7 +123,7 @@ def test_every_number_of_groups_gives_the_product_with_the_rounded_vector(format
     config = native_config(hidden_size=columns, tie_word_embeddings=False)
     model = compiled(model_in(format, config))
     hidden = torch.randn(3, columns, generator=torch.Generator().manual_seed(columns))
-    hidden[1, :32] = 0.0  # a group that has no scale
+    hidden[1, : columns // 2 // 32 * 32] = 0.0  # groups that have no scale
     hidden[2] *= 1e4
     got = model.logits(hidden)
     expected = with_rounded_inputs(monkeypatch, model).lm_head(hidden)
@@ -126,12 +134,12 @@ def test_every_number_of_groups_gives_the_product_with_the_rounded_vector(format
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", ["groups of 3", "biases", "untied", "head_dim 32", "head_dim 48, queries of 4"])
 def test_quantized_weights_give_the_logits_of_their_numbers_with_rounded_inputs(format, name, monkeypatch):
-    model = compiled(model_in(format, native_config(**SHAPES[name])))
-    cache = random_cache(model.config, torch.float32, 40)
-    got, exact = both(model, widened(model), copied(cache, model.config))
-    rounded = with_rounded_inputs(monkeypatch, model_in(format, model.config))
-    expected = step(rounded, random_ids(1), cache)
-    assert_same(got, expected, 2e-2)  # an input between two codes may fall to either side
+    config = native_config(**SHAPES[name])
+    model, plain = compiled(model_in(format, config)), model_in(format, config)
+    cache = random_cache(config, torch.float32, 40)
+    exact = step(plain, random_ids(1), copied(cache, config))
+    got, expected = both(model, with_rounded_inputs(monkeypatch, plain), cache, slack=2e-2)
+    assert_same(got, expected, 5e-2)  # an input between two codes may fall to either side
     assert_same(got, exact, 0.2)  # without any rounding of inputs: the same to what 7 bits carry
 
 
@@ -316,8 +324,7 @@ class TestWhatItDoesNotTake:
         assert bool((cache.keys[1:] == 7.0).all())
 
     def test_more_sequences_than_the_cache_has(self, model):
-        with pytest.raises(InputError, match=r"do not fit a cache of 2 layers, 1 sequences"):
-            model(random_ids(1, batch=2), KVCache(model.config, 9))
+        assert not model.decode_pass.takes(random_ids(1, batch=2), KVCache(model.config, 9))
 
 
 def test_logits_of_rows_in_any_shape():
@@ -361,19 +368,22 @@ NAMES = (
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("format", [None, *FORMATS])
-def test_numbers_that_are_none_are_not_made_into_some(format, name, value):
+def test_numbers_that_are_none_are_not_made_into_some(format, value):
     """A broken weight must come out as logits that are no numbers: the engine then stops, instead of talking on."""
-    model = compiled(model_in(format, native_config(tie_word_embeddings=False)))
-    broken = changed(model.checkpoint_slots(), name)
-    broken.fill_(value)
-    native, oracle = NativeDecodePass(model), widened(model)
-    cache = random_cache(model.config, torch.float32, 40)
-    expected = step(oracle, random_ids(1), copied(cache, model.config))
-    assert not expected.isfinite().any(), "the model in PyTorch shows it"
-    model.decode_pass = native
-    assert not step(model, random_ids(1), cache).isfinite().any()
+    model = model_in(format, native_config(tie_word_embeddings=False))
+    cache, hidden = random_cache(model.config, torch.float32, 40), []
+    for name in NAMES:
+        broken = changed(model.checkpoint_slots(), name)
+        before = broken.clone()
+        broken.fill_(value)
+        model.decode_pass = None
+        assert not step(model, random_ids(1), cache).isfinite().any(), "the model in PyTorch shows it"
+        compiled(model)
+        if step(model, random_ids(1), cache).isfinite().any():
+            hidden.append(name)
+        broken.copy_(before)
+    assert not hidden
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)
@@ -387,7 +397,7 @@ def test_broken_queries_keys_and_values_are_not_made_into_numbers(cache_dtype, p
 
 @pytest.fixture(scope="module")
 def tiny_dir(tmp_path_factory):
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "head_dim": 16, "max_position_embeddings": 256}
+    sizes = {"hidden_size": 96, "intermediate_size": 64, "head_dim": 16, "max_position_embeddings": 256}
     return save_tiny_model(tmp_path_factory.mktemp("tiny"), **sizes)
 
 

@@ -75,7 +75,9 @@ class TestAgainstTheGgufLibrary:
         theirs = from_gguf_blocks(torch.from_numpy(gguf.quantize(weight.numpy(), QType.Q8_0)), "q8_0")
         assert torch.equal(ours.scale, theirs.scale)
         assert int((ours.codes.int() - theirs.codes.int()).abs().max()) <= 1
-        assert float((ours.dequantized() - weight).square().mean()) <= float((theirs.dequantized() - weight).square().mean())
+        assert float((ours.dequantized() - weight).square().mean()) <= float(
+            (theirs.dequantized() - weight).square().mean()
+        )
 
     def test_q4_1_takes_its_scales_and_is_no_worse(self):
         weight = numbers(rows=200)
@@ -85,7 +87,9 @@ class TestAgainstTheGgufLibrary:
         assert torch.equal(ours.minimum, theirs.minimum)
         codes, expected = (unpack_nibbles(quantized.codes).int() for quantized in (ours, theirs))
         assert int((codes - expected).abs().max()) <= 1
-        assert float((ours.dequantized() - weight).square().mean()) <= float((theirs.dequantized() - weight).square().mean())
+        assert float((ours.dequantized() - weight).square().mean()) <= float(
+            (theirs.dequantized() - weight).square().mean()
+        )
 
 
 def test_int8_is_the_formula_by_hand():
