@@ -185,6 +185,7 @@ class TestWhatMayBeMissing:
     def test_then_a_model_runs_without_and_one_sentence_says_so(self, tmp_path, monkeypatch, capsys, cache):
         directory = save_tiny_model(tmp_path / "model", head_dim=16, hidden_size=96, intermediate_size=64)
         monkeypatch.setattr("minillm.native.decode_pass.native_library", make_library)
+        capsys.readouterr()
         monkeypatch.setenv("CXX", "no-such-compiler")
         params = SamplingParams(max_tokens=20, ignore_eos=True)
         for flags in ({"compile": True}, {"quantize": "int4"}):
