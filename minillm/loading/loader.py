@@ -32,10 +32,18 @@ def load(
     """
     checkpoint = open_checkpoint(resolve(model, progress=progress))
     tokenizer = load_tokenizer(checkpoint)
-    llama = Llama(reconcile(checkpoint.config, tokenizer), device=device, dtype=dtype)
-    tokenizer.pad_vocabulary(llama.config.vocab_size)
+    checkpoint = replace(checkpoint, config=reconcile(checkpoint.config, tokenizer))
+    tokenizer.pad_vocabulary(checkpoint.config.vocab_size)
+    return load_model(checkpoint, device=device, dtype=dtype), tokenizer
+
+
+def load_model(
+    checkpoint: Checkpoint, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> Llama:
+    """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
+    llama = Llama(checkpoint.config, device=device, dtype=dtype)
     fill(llama.checkpoint_slots(), checkpoint.tensors)
-    return llama, tokenizer
+    return llama
 
 
 def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:

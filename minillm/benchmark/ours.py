@@ -1,0 +1,71 @@
+"""Our own engine, driven as `decode` drives it: by `prefill`, for the prompt and for every pass after it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from minillm.benchmark.engine import EngineSpec
+from minillm.device import DTYPES, clock
+from minillm.errors import InputError
+from minillm.kv_cache import KVCache
+from minillm.loading import open_checkpoint
+from minillm.loading.loader import load_model
+from minillm.machine.footprint import warm_up
+from minillm.model import weight_bytes_per_pass
+from minillm.prefill import prefill
+
+
+class MinillmEngine:
+    """See `Engine`. It is loaded without its tokenizer: a model of random weights has none."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        if spec.quantize or spec.kv_dtype or spec.compile:
+            raise InputError("--quantize, --kv-dtype and --compile are not there yet")
+        self.device = torch.device(spec.device)
+        checkpoint = open_checkpoint(Path(spec.path))
+        self.model = load_model(checkpoint, device=self.device, dtype=DTYPES[spec.dtype])
+        self.vocab_size = self.model.config.vocab_size
+        self.weight_bytes = self.model.nbytes
+        self.pass_bytes = weight_bytes_per_pass(self.model)
+        self.kv_bytes_per_token = self._new_cache(1, 1).bytes_per_token
+
+    @staticmethod
+    def warm_up(threads: int) -> None:
+        """Set up what is set up once, with a tiny model."""
+        torch.set_num_threads(threads)
+        warm_up()
+
+    def prefill(self, ids: Sequence[int], room: int) -> float:
+        self.cache = self._new_cache(room, 1)
+        started = clock(self.device)
+        self.first = prefill(self.model, ids, self.cache).argmax(dim=-1)  # [1]
+        return clock(self.device) - started
+
+    def decode(self, batch: int, passes: int) -> float:
+        length = self.cache.length
+        cache = self.cache if batch == 1 else self._copies(batch)
+        ids = self.first.expand(batch)  # [B]
+        started = clock(self.device)
+        for _ in range(passes):
+            ids = prefill(self.model, ids[:, None], cache).argmax(dim=-1)  # [B]
+        seconds = clock(self.device) - started
+        cache.truncate(length)
+        return seconds
+
+    def next_logits(self, ids: Sequence[int]) -> Float[np.ndarray, " vocab"]:
+        return prefill(self.model, ids, self._new_cache(len(ids), 1))[0].float().cpu().numpy()
+
+    def _new_cache(self, room: int, batch: int) -> KVCache:
+        return KVCache(self.model.config, room, batch, device=self.device, dtype=self.model.dtype)
+
+    def _copies(self, batch: int) -> KVCache:
+        """A cache in which every sequence is the one that was prefilled."""
+        held, length = self.cache, self.cache.length
+        cache = self._new_cache(held.max_seq_len, batch)
+        cache.keys[:, :, :, :length] = held.keys[:, :, :, :length]  # [L, B, Hkv, S, D] from [L, 1, Hkv, S, D]
+        cache.values[:, :, :, :length] = held.values[:, :, :, :length]
+        cache.advance(length)
+        return cache
