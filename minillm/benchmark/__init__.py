@@ -9,6 +9,7 @@ random_model.py     a model of a well-known shape with random weights
 worker.py           the process that holds one engine;  remote.py: the handle by which it is asked
 ceilings.py         what the machine can do at most, measured in the same run
 peers.py            which engines are set beside ours, and their files
+subject.py          the model that is measured;  job.py: the whole run, mode by mode
 session.py          one mode from end to end;  agreement.py: do the engines compute the same?
 turns.py            rounds in which all engines are measured, one after the other
 watch.py            was the machine quiet?

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -29,6 +29,7 @@ class EngineSpec:
     compile: bool = False
 
 
+@runtime_checkable
 class Engine(Protocol):
     """A loaded engine. Ids are chosen greedily; tokenizing, sampling and text are no part of what is timed."""
 

@@ -84,6 +84,6 @@ class Mode:
         return QUANTIZED_BY_LLAMA_CPP.get(self.quantize, ())
 
 
-def modes(dtypes: Sequence[str], quantizations: Sequence[str]) -> list[Mode]:
+def modes(dtypes: Sequence[str], quantizations: Sequence[str]) -> tuple[Mode, ...]:
     """Every dtype with every quantization, none of them twice: "auto" may be another name of one that is there."""
-    return list(dict.fromkeys(Mode(dtype, quantize) for dtype in dtypes for quantize in quantizations))
+    return tuple(dict.fromkeys(Mode(dtype, quantize) for dtype in dtypes for quantize in quantizations))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,21 +19,28 @@ from minillm.machine.roofline import Machine
 from minillm.metrics import request_seconds
 
 LEGEND = """\
-least to most: the spread over the runs. ours/it: our median rate over this engine's.
-MFU: operations of the layers / time / measured matmul speed. MBU: bytes of weights as stored, keys and values / time
-/ measured bandwidth. TTFT: until the first token is chosen, tokenizing left out. load: until a first pass is over, the
-file being in the system's memory. peak: above the process with everything imported."""
+decode   behind a context, for a batch ("512 x 8"); tok/s of all sequences
+TTFT     time to first token: the prompt's pass, and the choice
+MFU      operations of the layers / time / measured matmul speed
+MBU      bytes of weights as stored, keys and values / time / bandwidth
+ours/it  our median rate over this engine's: above 1, ours is faster
+peak     of memory in one request, above the process with all imported
+load     until a first pass is over; the file is in the page cache"""
 
 
 class Report:
     """Prints on one stream; where it is no terminal, plainly and 80 columns wide."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self.console = Console(file=stream, highlight=False, emoji=False, markup=False, soft_wrap=False)
 
     def say(self, text: str) -> None:
         """A paragraph."""
         self.console.print(Text(text))
+
+    def caution(self, sentence: str) -> None:
+        """Why not to believe what is printed."""
+        self.say(f"CAUTION: {sentence}: do not trust these figures\n")
 
     def ceilings(self, machine: str, by_dtype: Mapping[str, Machine], multiplied_in: Mapping[str, str]) -> None:
         """What this machine can do at most, before anything is set against it.
@@ -51,21 +58,23 @@ class Report:
 
     def result(self, result: Result, rows: Sequence[Row], plan: Plan, *, as_request: bool) -> None:
         """The tables of one mode, and whether to believe them."""
-        self.say(f"{result.mode.name}, medians of {plan.runs} runs\n")
+        bandwidth, flops = result.machine.bandwidth_bytes_per_s / 1e9, result.machine.flops_per_s / 1e9
+        runs = "one run" if plan.runs == 1 else f"medians of {plan.runs} runs"
+        self.say(f"{result.mode.name}, {runs}, against {bandwidth:.1f} GB/s and {flops:.1f} GFLOP/s")
+        self.say("(the best that was seen, before and meanwhile)\n")
         self._rates("prefill", [row for row in rows if row.what == PREFILL])
         self._rates("decode", [row for row in rows if row.what == DECODE])
         self._memory(result)
         if as_request:
             self._request(rows, plan)
         for sentence in cautions(result.looks):
-            self.say(f"CAUTION: {sentence}: do not trust these figures")
-        self.say("")
+            self.caution(sentence)
 
     def agreement(self, mode: Mode, found: Mapping[str, Agreement]) -> None:
         """Whether the peers compute the same model."""
         for title, agreed in found.items():
-            counts = f"the same likeliest id after {agreed.equal} of {agreed.clear} prompts where ours is clear"
-            self.say(f"engines agree: {agreed.verdict}   {title} ({mode.name}): {counts}")
+            counts = f"{agreed.equal} of {agreed.clear} clear choices"
+            self.say(f"engines agree: {agreed.verdict} ({title} in {mode.name}, {counts})")
 
     def _rates(self, what: str, rows: Sequence[Row]) -> None:
         if not rows:
@@ -78,23 +87,23 @@ class Report:
         for title in columns:
             table.add_column(title, justify="right", no_wrap=True)
         for row in rows:
-            point = f"{row.tokens:,} tokens" if prefill else f"{row.tokens:,} x {row.batch}"
+            point = f"{row.tokens:,}" if prefill else f"{row.tokens:,} x {row.batch}"
             table.add_row(
                 point if row.engine == MINILLM else "",
                 row.engine,
-                f"{row.median:,.1f}",
-                f"{row.least:,.1f} to {row.most:,.1f}",
-                f"{row.seconds_per_pass * 1e3:,.1f} ms",
+                _rate(row.median),
+                f"{_rate(row.least)} to {_rate(row.most)}",
+                _duration(row.seconds_per_pass),
                 f"{row.utilization:.0%}",
                 "" if row.ratio is None else f"{row.ratio:.2f}",
             )
         self.console.print(table)
-        self.say("" if prefill else "(context x batch; tok/s are of all sequences together)\n")
+        self.say("")
 
     def _memory(self, result: Result) -> None:
         table = _table()
-        for title in ("memory and loading", "weights", "KV", "peak", "peak/(w+KV)", "load"):
-            table.add_column(title, justify="left" if title == "memory and loading" else "right", no_wrap=True)
+        for title in ("memory", "weights", "KV", "peak", "peak/(weights+KV)", "load"):
+            table.add_column(title, justify="left" if title == "memory" else "right", no_wrap=True)
         for title, memory in result.memory.items():
             table.add_row(
                 title,
@@ -138,5 +147,13 @@ def agreement_json(found: Mapping[str, Agreement]) -> dict[str, Any]:
     return {title: {"verdict": agreed.verdict, **asdict(agreed)} for title, agreed in found.items()}
 
 
+def _rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:.1f}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
 def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

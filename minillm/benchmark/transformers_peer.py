@@ -47,7 +47,7 @@ class TransformersEngine:
         """Set up what is set up once, with a tiny model."""
         torch.set_num_threads(threads)
         disable_progress_bar()
-        tiny = LlamaForCausalLM(
+        tiny: Any = LlamaForCausalLM(
             LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
         )
         tiny.generate(torch.ones(1, 64, dtype=torch.long), do_sample=False, min_new_tokens=2, max_new_tokens=2)

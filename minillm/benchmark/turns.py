@@ -6,7 +6,7 @@ run can be trusted further than its figures.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from minillm.benchmark.plan import Plan
 
@@ -15,6 +15,7 @@ WARM_UP_PASSES = 2
 """Decode passes of a measurement in the round that is not counted."""
 
 
+@runtime_checkable
 class Timed(Protocol):
     """What is asked of an engine here: `RemoteEngine`."""
 
