@@ -39,8 +39,14 @@ class RemoteEngine:
     def __init__(self, title: str, spec: EngineSpec) -> None:
         self.title, self.spec = title, spec
         command = [sys.executable, "-m", "minillm.benchmark.worker"]
+        # In a session of its own, so that Ctrl-C reaches this process only, which then ends the other.
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
         )
         try:
             self.loaded = Loaded(**self._ask(do="load", spec=asdict(spec)))

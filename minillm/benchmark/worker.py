@@ -103,10 +103,7 @@ def main() -> int:
     """Serve stdin and stdout. What libraries print goes to stderr: stdout is for answers."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    try:
-        serve(sys.stdin, answers)
-    except KeyboardInterrupt:
-        return 130
+    serve(sys.stdin, answers)
     return 0
 
 
