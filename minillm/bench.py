@@ -54,8 +54,14 @@ def _parser() -> Parser:
     model.add_argument(
         "--quantize", nargs="+", default=[NOT_QUANTIZED], choices=QUANTIZATIONS, help="one or more (default: none)"
     )
-    model.add_argument("--kv-dtype", metavar="DTYPE", help="of our keys and values: int8, float32, bfloat16")
-    model.add_argument("--compile", action="store_true", help="compile our decode step")
+    model.add_argument(
+        "--kv-dtype", choices=["auto", "int8"], default="auto", help="our keys and values (default: auto)"
+    )
+    model.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="decode by compiled code (default: where the weights are quantized)",
+    )
     model.add_argument("--compare", metavar="ENGINES", help="transformers, llama.cpp or both: transformers,llama.cpp")
     work = parser.add_argument_group("what is measured")
     work.add_argument("--prompt-tokens", type=int, nargs="+", metavar="N", help="prefill (default: 32 512 2048)")

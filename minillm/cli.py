@@ -133,11 +133,18 @@ def _abandon_stdout() -> None:
 
 
 def add_model_flags(parser: argparse.ArgumentParser) -> None:
-    """--model, --device, --dtype."""
+    """--model, --device, --dtype, --quantize, --kv-dtype, --compile."""
     group = parser.add_argument_group("the model")
     group.add_argument("--model", help="an alias, a directory, a .gguf file or a hub id (default: smollm2-135m)")
     group.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
     group.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: auto)")
+    group.add_argument("--quantize", metavar="BITS", help="int8, int4, or file: as a GGUF file has them (default: not)")
+    group.add_argument("--kv-dtype", default="auto", help="auto or int8: how keys and values are kept (default: auto)")
+    group.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="decode by compiled code (default: where the weights are quantized)",
+    )
 
 
 # Flag, type, help: each is the SamplingParams field of the same name; its default is that field's.
@@ -176,4 +183,12 @@ def load_llm(args: argparse.Namespace) -> "LLM":
     from minillm.llm import LLM
     from minillm.loading import DEFAULT_MODEL
 
-    return LLM(DEFAULT_MODEL if args.model is None else args.model, device=args.device, dtype=args.dtype)
+    model = DEFAULT_MODEL if args.model is None else args.model
+    return LLM(
+        model,
+        device=args.device,
+        dtype=args.dtype,
+        quantize=args.quantize,
+        kv_dtype=args.kv_dtype,
+        compile=args.compile,
+    )

@@ -6,11 +6,13 @@ from typing import Any, overload
 
 import torch
 
+from minillm.compiled import compile_decode
 from minillm.device import clock, dtype_name, pick_device, pick_dtype
 from minillm.errors import InputError
 from minillm.generation import Completion, Generation
-from minillm.kv_cache import KVCache, NoCache
+from minillm.kv_cache import Int8KVCache, KVCache, NoCache
 from minillm.loading import DEFAULT_MODEL, load
+from minillm.loading.loader import tell_on_stderr
 from minillm.machine.limits import known_limits
 from minillm.sampler import SamplingParams
 
@@ -22,6 +24,9 @@ class LLM:
 
     model: an alias ("smollm2-135m"), a directory with config.json and safetensors, a .gguf file, or a hub id
     ("org/name"). device: "auto", "cpu", "cuda", "cuda:N". dtype: "auto", "float32", "bfloat16", "float16".
+    quantize: "int8", "int4", or "file" (a GGUF file's own blocks): how the matrices are kept. kv_dtype: "int8" for a
+    cache of 8 bits. compile: decode by compiled code (see `compiled`); None: where the weights are quantized, for which
+    nothing else is fast. Where it cannot be compiled, one sentence says so, and the request runs without.
 
     `generate` and `stream` continue text as it stands; `chat` renders messages with the model's chat template.
     `tokenizer`, `model` and `config` are the parts, for those who compose by hand. `limits` is what was measured of
@@ -36,11 +41,19 @@ class LLM:
         *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        quantize: str | None = None,
+        kv_dtype: str | None = None,
+        compile: bool | None = None,
     ) -> None:
         if not isinstance(model, str | Path):
             raise InputError(f"a model is named by a str or a Path, not by {type(model).__name__}")
         picked = pick_device(device)
-        self.model, self.tokenizer = load(model, device=picked, dtype=pick_dtype(dtype, picked))
+        if kv_dtype not in (None, "auto", "int8"):
+            raise InputError(f"unknown kv_dtype {kv_dtype!r}: use int8, or auto for the model's own dtype")
+        self.model, self.tokenizer = load(model, device=picked, dtype=pick_dtype(dtype, picked), quantize=quantize)
+        self.kv_dtype = torch.int8 if kv_dtype == "int8" else self.model.dtype
+        if quantize is not None if compile is None else compile:
+            compile_decode(self.model, tell_on_stderr)
         self.config = self.model.config
         self.limits = known_limits(self.model.device)
 
@@ -115,13 +128,15 @@ class LLM:
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""
         room = min(max_seq_len, self.config.max_position_embeddings)
+        if self.kv_dtype == torch.int8:
+            return Int8KVCache(self.config, room, device=self.model.device)
         return KVCache(self.config, room, device=self.model.device, dtype=self.model.dtype)
 
     def __repr__(self) -> str:
         """What it is made of: enough to tell two of them apart in a notebook."""
         c, m = self.config, self.model
         return (
-            f"LLM({sum(p.numel() for p in m.parameters()) / 1e6:,.0f}M parameters, {c.num_hidden_layers} layers, "
+            f"LLM({m.num_parameters / 1e6:,.0f}M parameters, {c.num_hidden_layers} layers, "
             f"context {c.max_position_embeddings:,}, {dtype_name(m.dtype)} on {m.device})"
         )
 

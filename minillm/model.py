@@ -17,8 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from minillm.config import ModelConfig
+from minillm.decode_pass import DecodePass
 from minillm.kv_cache import Cache
 from minillm.linear import Linear
+from minillm.quantization import QuantizedWeight, empty_quantized
+from minillm.quantized_linear import QuantizedEmbedding, QuantizedLinear, WeightFormats, quantize_modules
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
 
 
@@ -50,6 +53,9 @@ class RMSNorm(nn.Module):
 class Attention(nn.Module):
     """Grouped-query attention over the cache. The three input projections are one matrix: one read, one call."""
 
+    qkv_proj: Linear | QuantizedLinear
+    o_proj: Linear | QuantizedLinear
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.layer = layer
@@ -80,6 +86,9 @@ class Attention(nn.Module):
 
 class SwiGLU(nn.Module):
     """The MLP: a gate decides how much of each up-projected feature passes. Source: Shazeer 2020."""
+
+    gate_up_proj: Linear | QuantizedLinear
+    down_proj: Linear | QuantizedLinear
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -118,10 +127,21 @@ class Llama(nn.Module):
 
     `model(ids, cache)` gives hidden states; `model.logits(hidden)` turns the rows that matter into logits. They
     are two calls because the head is a large matrix and a prompt needs it for its last row only.
+
+    formats: which matrices are kept quantized, by their names here; see `quantized_linear`. `decode_pass`, where there is
+    one, computes decode steps in the model's place.
     """
 
+    embed_tokens: nn.Embedding | QuantizedEmbedding
+    lm_head: Linear | QuantizedLinear
+
     def __init__(
-        self, config: ModelConfig, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+        self,
+        config: ModelConfig,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        formats: WeightFormats | None = None,
     ) -> None:
         super().__init__()
         self.config = config
@@ -133,11 +153,13 @@ class Llama(nn.Module):
             self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_hidden_layers))
             self.norm = RMSNorm(config)
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
-        if config.tie_word_embeddings:
-            self.lm_head.weight = self.embed_tokens.weight
+        if formats is not None:
+            quantize_modules(self, formats, device)
+            self._quantize_embedding(formats, device, dtype)
         self.to(dtype).to_empty(device=device)
-        if config.tie_word_embeddings:
-            self.lm_head.weight = self.embed_tokens.weight  # to_empty gives each module a weight of its own
+        if config.tie_word_embeddings and isinstance(self.embed_tokens, nn.Embedding):
+            self.lm_head.weight = self.embed_tokens.weight  # one table for both ends
+        self.decode_pass: DecodePass | None = None
         # A plain attribute, not a buffer: a buffer would follow `.to(bfloat16)`, and angles need float32.
         self.inv_freq = inverse_frequencies(config).to(device)  # [D/2]
         self.requires_grad_(False).eval()
@@ -145,20 +167,47 @@ class Llama(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are, and so where ids and cache must be."""
-        return self.embed_tokens.weight.device
+        return self.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of weights and activations."""
-        return self.embed_tokens.weight.dtype
+        """The dtype of activations, and of all weights that are not quantized."""
+        return self.norm.weight.dtype
 
     @property
     def nbytes(self) -> int:
         """Bytes of all weights, tied ones counted once."""
-        return sum(parameter.nbytes for parameter in self.parameters())
+        return sum(parameter.nbytes for parameter in self.parameters()) + sum(w.nbytes for w in self._quantized())
+
+    @property
+    def num_parameters(self) -> int:
+        """How many numbers the weights are, tied ones counted once."""
+        whole = sum(parameter.numel() for parameter in self.parameters())
+        return whole + sum(weight.shape[0] * weight.shape[1] for weight in self._quantized())
+
+    def _quantized(self) -> list[QuantizedWeight]:
+        """The quantized matrices, a shared one once."""
+        found = {}
+        for module in self.modules():
+            if isinstance(module, QuantizedLinear | QuantizedEmbedding):
+                found[id(module.weight)] = module.weight
+        return list(found.values())
+
+    def _quantize_embedding(self, formats: WeightFormats, device: torch.device | str, dtype: torch.dtype) -> None:
+        """The table of the embedding, where it is quantized: the head's own if the two are tied."""
+        if self.config.tie_word_embeddings:
+            weight = self.lm_head.weight
+        elif format := formats("embed_tokens"):
+            weight = empty_quantized(format, self.config.vocab_size, self.config.hidden_size, device)
+        else:
+            return
+        if isinstance(weight, QuantizedWeight):
+            self.embed_tokens = QuantizedEmbedding(weight, dtype)
 
     def forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""
+        if self.decode_pass is not None and self.decode_pass.takes(ids, cache):
+            return self.decode_pass.hidden(ids, cache)  # [B, 1, E]
         x = self.embed_tokens(ids)  # [B, T, E]
         cos, sin = rope_tables(cache.positions(ids.shape[1]), self.inv_freq)  # [B, 1, T, D/2]
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
@@ -168,24 +217,31 @@ class Llama(nn.Module):
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """One score per vocabulary entry for the token that would follow each row; always float32."""
-        return self.lm_head(hidden).float()  # [..., V]
+        if self.decode_pass is not None and (scores := self.decode_pass.logits(hidden)) is not None:
+            return scores  # [..., V]
+        return self.lm_head(hidden.to(self.dtype)).float()  # [..., V]
 
-    def checkpoint_slots(self) -> dict[str, Tensor]:
+    def checkpoint_slots(self) -> dict[str, Tensor | QuantizedWeight]:
         """Where each tensor of a Hugging Face checkpoint belongs: its name -> a view into our weights.
 
         Fused matrices offer one slice per original matrix, so that filling the slots fills the model without a
         second copy. A tied model has no slot for `lm_head.weight`.
         """
+        slots: dict[str, Tensor | QuantizedWeight]
         slots = {"model.embed_tokens.weight": self.embed_tokens.weight, "model.norm.weight": self.norm.weight}
         if not self.config.tie_word_embeddings:
             slots["lm_head.weight"] = self.lm_head.weight
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
             slots |= {f"model.layers.{index}.{name}": slot for name, slot in _layer_slots(layer).items()}
-        return {name: slot.data for name, slot in slots.items()}
+        return {name: slot.data if isinstance(slot, Tensor) else slot for name, slot in slots.items()}
 
 
-def _layer_slots(layer: DecoderLayer) -> dict[str, Tensor]:
+PARTS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Our fused matrices, and the checkpoint's that they are made of."""
+
+
+def _layer_slots(layer: DecoderLayer) -> dict[str, Tensor | QuantizedWeight]:
     """The slots of one decoder layer, by their names inside the layer."""
     attn, mlp = layer.self_attn, layer.mlp
     return {
@@ -198,12 +254,15 @@ def _layer_slots(layer: DecoderLayer) -> dict[str, Tensor]:
     }
 
 
-def _row_slots(linear: Linear, *names: str, sizes: Sequence[int] | None = None) -> dict[str, Tensor]:
+def _row_slots(
+    linear: Linear | QuantizedLinear, *names: str, sizes: Sequence[int] | None = None
+) -> dict[str, Tensor | QuantizedWeight]:
     """The rows of a projection (and the entries of its bias, if it has one), shared out among `names`."""
     sizes = list(sizes or [linear.out_features])
-    slots: dict[str, Tensor] = {}
-    for kind, tensor in linear.named_parameters():  # "weight", and "bias" if there is one
-        slots |= {f"{name}.{kind}": rows for name, rows in zip(names, tensor.split(sizes), strict=True)}
+    slots: dict[str, Tensor | QuantizedWeight] = {}
+    for kind, whole in (("weight", linear.weight), ("bias", linear.bias)):
+        if whole is not None:
+            slots |= {f"{name}.{kind}": rows for name, rows in zip(names, whole.split(sizes), strict=True)}
     return slots
 
 

@@ -26,7 +26,7 @@ class EngineSpec:
     threads: int
     quantize: str | None = None
     kv_dtype: str | None = None
-    compile: bool = False
+    compile: bool | None = None
 
 
 @runtime_checkable
@@ -37,6 +37,7 @@ class Engine(Protocol):
     weight_bytes: int  # of all weights, as they are stored in memory
     pass_bytes: int  # of those, what one pass reads: not an embedding table that is looked up only
     kv_bytes_per_token: int
+    compiled: bool  # whether decode passes are computed by code compiled for this machine (ours only)
 
     def prefill(self, ids: Sequence[int], room: int) -> float:
         """Seconds from the ids of one sequence to the first token chosen, on a new cache for `room` tokens."""
@@ -57,7 +58,7 @@ class Engine(Protocol):
 def engine_class(engine: str) -> Any:
     """The class of that name, with all that it needs imported, and nothing loaded yet.
 
-    `engine_class(spec.engine).warm_up(threads)` sets up what is set up once, and `engine_class(spec.engine)(spec)`
+    `engine_class(spec.engine).warm_up(spec)` sets up what is set up once, and `engine_class(spec.engine)(spec)`
     loads: it is an `Engine`.
     """
     if engine == TRANSFORMERS:

@@ -36,7 +36,7 @@ class Job:
     peers: tuple[str, ...]
     device: torch.device
     kv_dtype: str | None
-    compile: bool
+    compile: bool | None
     as_request: bool
     command: str
 

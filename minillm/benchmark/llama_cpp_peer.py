@@ -23,6 +23,8 @@ KV_BYTES = 2  # float16
 class LlamaCppEngine:
     """See `Engine`. `context` holds the prefilled sequence; a batch gets a context of its own, and copies in it."""
 
+    compiled = False  # at run time, that is
+
     def __init__(self, spec: EngineSpec) -> None:
         self.api = api = llama_cpp()
         self.threads = spec.threads
@@ -39,7 +41,7 @@ class LlamaCppEngine:
         self.context: Any = None
 
     @staticmethod
-    def warm_up(threads: int) -> None:
+    def warm_up(spec: EngineSpec) -> None:
         """Load the library."""
         llama_cpp()
 

@@ -63,12 +63,12 @@ def write_random_model(config: ModelConfig, directory: Path, seed: int = 0) -> N
     weight_map: dict[str, str] = {}
     for number, names in enumerate(shards.values()):
         file = f"model-{number + 1:05d}-of-{len(shards):05d}.safetensors"
-        save_file(_random_tensors({name: slots[name].shape for name in names}, generator), directory / file)
+        save_file(_random_tensors({name: tuple(slots[name].shape) for name in names}, generator), directory / file)
         weight_map |= dict.fromkeys(names, file)
     write_json(directory / INDEX, {"metadata": {}, "weight_map": weight_map})
 
 
-def _random_tensors(shapes: Mapping[str, torch.Size], generator: torch.Generator) -> dict[str, torch.Tensor]:
+def _random_tensors(shapes: Mapping[str, tuple[int, ...]], generator: torch.Generator) -> dict[str, torch.Tensor]:
     tensors = {}
     for name, shape in shapes.items():
         tensor = torch.ones(shape, dtype=torch.bfloat16)

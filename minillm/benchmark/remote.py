@@ -19,6 +19,7 @@ class Loaded:
     weight_bytes: int
     pass_bytes: int
     kv_bytes_per_token: int
+    compiled: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from minillm.benchmark.plan import Mode, Plan
 from minillm.benchmark.random_model import random_config, write_random_model
 from minillm.errors import InputError
 from minillm.loading import DEFAULT_MODEL, Checkpoint, open_checkpoint, resolve
+from minillm.loading.loader import weight_formats
 from minillm.loading.scratch import scratch_directory
-from minillm.machine.limits import limits_file
+from minillm.user_cache import user_cache
 
 Tell = Callable[[str], None]
 
@@ -50,6 +51,8 @@ def subject(
     if _reads_file(modes) and not path.is_file():
         raise InputError(f"--quantize file takes the weights as a .gguf file stores them, and {path} is a directory")
     checkpoint = open_checkpoint(path)
+    if _reads_file(modes):
+        weight_formats("file", checkpoint)  # refuses a file that is not quantized
     plan.check_context(checkpoint.config.max_position_embeddings)
     with _scratch() as scratch:
         yield Subject(name, checkpoint, scratch)
@@ -57,7 +60,7 @@ def subject(
 
 def _scratch() -> AbstractContextManager[Path]:
     """Beside the remembered limits: files of gigabytes do not belong in /tmp, which may be memory."""
-    return scratch_directory(limits_file().parent)
+    return scratch_directory(user_cache())
 
 
 def _reads_file(modes: Collection[Mode]) -> bool:

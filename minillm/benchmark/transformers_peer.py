@@ -26,6 +26,8 @@ from minillm.device import DTYPES, clock
 class TransformersEngine:
     """See `Engine`. The cache is the one that `generate` makes by itself; it is handed over to be used again."""
 
+    compiled = False
+
     def __init__(self, spec: EngineSpec) -> None:
         self.device = torch.device(spec.device)
         self.model: Any = AutoModelForCausalLM.from_pretrained(spec.path, dtype=DTYPES[spec.dtype])
@@ -43,9 +45,9 @@ class TransformersEngine:
         self.kv_bytes_per_token = config.num_hidden_layers * per_layer * DTYPES[spec.dtype].itemsize
 
     @staticmethod
-    def warm_up(threads: int) -> None:
+    def warm_up(spec: EngineSpec) -> None:
         """Set up what is set up once, with a tiny model."""
-        torch.set_num_threads(threads)
+        torch.set_num_threads(spec.threads)
         disable_progress_bar()
         tiny: Any = LlamaForCausalLM(
             LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)

@@ -53,14 +53,14 @@ class Worker:
         """Load, and compute one token: an engine that maps its file reads it only then."""
         spec = EngineSpec(**command["spec"])
         kind = engine_class(spec.engine)
-        kind.warm_up(spec.threads)
+        kind.warm_up(spec)
         self.device = spec.device
         self.before_bytes = resident_bytes_from_here() if STATUS.exists() else 0
         started = time.perf_counter()
         self.engine = kind(spec)
         self.engine.prefill([0], 1)
         load_s = time.perf_counter() - started
-        names = ("vocab_size", "weight_bytes", "pass_bytes", "kv_bytes_per_token")
+        names = ("vocab_size", "weight_bytes", "pass_bytes", "kv_bytes_per_token", "compiled")
         return {"load_s": load_s, **{name: getattr(self.engine, name) for name in names}}
 
     def _prefill(self, command: Command) -> Answer:

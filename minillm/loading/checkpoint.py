@@ -17,6 +17,7 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.errors import InputError, MissingError
 from minillm.loading.files import read_json_object
+from minillm.quantization import QuantizedWeight
 
 # A tensor is copied in pieces of this size, so that filling a model takes little memory beyond the model's
 # own: small beside any checkpoint, large enough that opening the file anew for each piece costs
@@ -50,6 +51,14 @@ class TensorSource(Protocol):
         """A tensor as consecutive blocks of rows, about PIECE_BYTES each; a piece is valid until the next is
         taken.
         """
+        ...
+
+    def format(self, name: str) -> str | None:
+        """The quantized format in which a matrix is stored, if it is one of ours (see `quantization`)."""
+        ...
+
+    def quantized_pieces(self, name: str) -> Iterator[QuantizedWeight]:
+        """The pieces of a matrix that has a format, in codes and scales as they are stored."""
         ...
 
 
@@ -107,8 +116,8 @@ def _open_directory(path: Path) -> Checkpoint:
     return Checkpoint(config, SafetensorsSource(path), path)
 
 
-def fill(slots: Mapping[str, Tensor], source: TensorSource) -> None:
-    """Copy every tensor of `source` into its slot, converted to the slot's dtype and device.
+def fill(slots: Mapping[str, Tensor | QuantizedWeight], source: TensorSource) -> None:
+    """Copy every tensor of `source` into its slot, converted to the slot's dtype, device or quantized format.
 
     Raises InputError, before anything is copied, if a slot has no tensor, a tensor has no slot, or shapes
     differ. Memory beyond the slots stays at about PIECE_BYTES.
@@ -130,8 +139,14 @@ def fill(slots: Mapping[str, Tensor], source: TensorSource) -> None:
             _copy(source, name, slot)
 
 
-def _copy(source: TensorSource, name: str, slot: Tensor) -> None:
+def _copy(source: TensorSource, name: str, slot: Tensor | QuantizedWeight) -> None:
     row = 0
+    if isinstance(slot, QuantizedWeight):
+        stored = source.format(name) == slot.format
+        for piece in source.quantized_pieces(name) if stored else source.pieces(name):
+            slot.write(row, piece)
+            row += piece.shape[0]
+        return
     for piece in source.pieces(name):
         slot[row : row + len(piece)].copy_(piece)
         row += len(piece)

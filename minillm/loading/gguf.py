@@ -26,6 +26,7 @@ from minillm.errors import InputError
 from minillm.loading.checkpoint import rows_per_piece
 from minillm.loading.gguf_config import ROPE_FACTORS
 from minillm.loading.gguf_header import check_header
+from minillm.quantization import GGUF_BLOCKS, QuantizedWeight, from_gguf_blocks
 
 SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
 
@@ -103,14 +104,32 @@ class GGUFSource:
     def pieces(self, name: str) -> Iterator[Tensor]:
         """Float32 pieces; those of Q and K are of whole heads."""
         info = self._infos[name]
-        permuted = any(mark in name for mark in PERMUTED)
-        unit = self.config.head_dim if permuted else 1
+        for start, stop, unit in self._pieces(name, info.float32_bytes_per_row):
+            rows = torch.from_numpy(info.rows(start, stop))
+            yield unpermute(rows, unit) if unit > 1 else rows
+
+    def format(self, name: str) -> str | None:
+        """Q8_0, Q4_0 and Q4_1 are used as they are."""
+        kind = self._infos[name].type.name.lower()
+        return kind if kind in GGUF_BLOCKS else None
+
+    def quantized_pieces(self, name: str) -> Iterator[QuantizedWeight]:
+        """The blocks of the file, taken apart into codes and scales; rows of Q and K are put into order as blocks."""
+        info, format = self._infos[name], self.format(name)
+        assert format is not None, f"{name} is not in one of our formats"
+        for start, stop, unit in self._pieces(name, info.bytes_per_row):
+            raw = torch.from_numpy(info.raw_rows(start, stop))
+            yield from_gguf_blocks(unpermute(raw, unit) if unit > 1 else raw, format)
+
+    def _pieces(self, name: str, bytes_per_row: int) -> Iterator[tuple[int, int, int]]:
+        """(first row, row behind the last, rows that belong together) of each piece: those of Q and K are whole heads."""
+        info = self._infos[name]
+        unit = self.config.head_dim if any(mark in name for mark in PERMUTED) else 1
         if len(info) % unit:
             raise InputError(f"{self.path}: tensor {info.name} of {len(info)} rows is not made of heads of {unit}")
-        step = max(unit, rows_per_piece(info.float32_bytes_per_row) // unit * unit)
+        step = max(unit, rows_per_piece(bytes_per_row) // unit * unit)
         for start in range(0, len(info), step):
-            rows = torch.from_numpy(info.rows(start, min(start + step, len(info))))
-            yield unpermute(rows, unit) if permuted else rows
+            yield start, min(start + step, len(info)), unit
 
 
 class _TensorInfo:
@@ -131,7 +150,7 @@ class _TensorInfo:
         if block_values > 1 and len(self.shape) == 1:
             raise InputError(f"{path}: tensor {self.name} is a vector of type {self.type.name}: only matrices may be")
         self._offset = tensor.data_offset
-        self._bytes_per_row = tensor.n_bytes // len(self)
+        self.bytes_per_row = tensor.n_bytes // len(self)
         if self._offset + tensor.n_bytes > path.stat().st_size:
             raise InputError(f"{path} is truncated: tensor {self.name} lies beyond its end; fetch it again")
 
@@ -144,15 +163,15 @@ class _TensorInfo:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Rows start to stop, dequantized to float32; [stop - start, *columns]."""
-        raw = np.fromfile(
-            self.path,
-            dtype=np.uint8,
-            count=(stop - start) * self._bytes_per_row,
-            offset=self._offset + start * self._bytes_per_row,
-        )
+        raw = self.raw_rows(start, stop)
         # A vector of values that are not blocks has rows of one value; blocks need the columns as the last
         # axis.
-        return gguf.dequantize(raw.reshape(stop - start, -1), self.type).reshape(stop - start, *self.shape[1:])
+        return gguf.dequantize(raw, self.type).reshape(stop - start, *self.shape[1:])
+
+    def raw_rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows start to stop as the file has them: bytes, [stop - start, bytes_per_row]."""
+        count, offset = (stop - start) * self.bytes_per_row, self._offset + start * self.bytes_per_row
+        return np.fromfile(self.path, dtype=np.uint8, count=count, offset=offset).reshape(stop - start, -1)
 
 
 def open_gguf(path: Path) -> GGUFSource:

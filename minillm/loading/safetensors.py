@@ -18,6 +18,7 @@ from minillm.errors import InputError, MissingError
 from minillm.loading.checkpoint import rows_per_piece
 from minillm.loading.fields import shown
 from minillm.loading.files import read_json_object
+from minillm.quantization import QuantizedWeight
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -56,6 +57,12 @@ class SafetensorsSource:
         for start in range(0, rows, step):
             with safe_open(entry.file, framework="pt") as file:
                 yield file.get_slice(name)[start : start + step]
+
+    def format(self, name: str) -> None:
+        """Numbers only: this engine reads no quantized safetensors."""
+
+    def quantized_pieces(self, name: str) -> Iterator[QuantizedWeight]:
+        raise NotImplementedError(f"{name} is not quantized")
 
 
 def _locate(path: Path) -> dict[str, _Entry]:

@@ -20,6 +20,7 @@ from minillm.device import DTYPES
 from minillm.errors import InputError
 from minillm.machine.measure import peak_matmul_flops, read_bandwidth
 from minillm.machine.roofline import Machine
+from minillm.user_cache import user_cache
 
 MOST_BYTES_PER_S, MOST_FLOPS_PER_S = 1e15, 1e18
 """No machine comes near: a B200 reaches 8 thousandths of the one and 10 of the other (`specs`). Of several measurements
@@ -97,18 +98,7 @@ def limits_file() -> Path:
 
     Raises InputError where there is no such home directory as is meant.
     """
-    named, cache = os.environ.get("MINILLM_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    try:
-        if named:
-            return Path(named).expanduser() / "limits.json"
-        return (Path(cache) if cache else Path.home() / ".cache") / "minillm" / "limits.json"
-    except RuntimeError:
-        what = (
-            f"MINILLM_CACHE is {named!r}, and there is no such home directory"
-            if named
-            else "there is no home directory"
-        )
-        raise InputError(f"{what}: set MINILLM_CACHE to where measurements are to be kept") from None
+    return user_cache() / "limits.json"
 
 
 def _file_if_any() -> Path | None:

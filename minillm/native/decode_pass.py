@@ -1,0 +1,156 @@
+"""The C++ decode pass as the engine sees it: which addresses go where.
+
+The functions in decode.cpp read the tensors of the model and of the cache where they are; nothing is copied but the
+norms' weights, which they want in float32.
+"""
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from minillm.errors import InputError
+from minillm.kv_cache import Cache, KVCache
+from minillm.linear import Linear
+from minillm.model import DecoderLayer, Llama
+from minillm.native.build import native_library
+from minillm.quantization import QuantizedWeight
+from minillm.quantized_linear import QuantizedLinear
+from minillm.rope import rope_tables
+
+HEAD_DIM_UNIT = 16
+"""A head's numbers are taken 16 at a time."""
+
+MOST_ROWS = 8
+"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, a matrix product is faster."""
+
+WEIGHT_FORMATS = {torch.float32: 0, torch.bfloat16: 1}
+QUANTIZED_FORMATS = {"int8": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
+CACHE_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+
+_ADDRESS, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_float
+
+
+class _Matrix(ctypes.Structure):
+    _fields_ = [*((name, _ADDRESS) for name in ("codes", "scale", "minimum", "bias")),
+                ("row_bytes", ctypes.c_int64), *((name, _INT) for name in ("format", "rows", "columns"))]  # fmt: skip
+
+
+class _CacheView(ctypes.Structure):
+    _fields_ = [(name, _ADDRESS) for name in ("keys", "values", "key_scale", "value_scale")]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [*((name, _Matrix) for name in ("qkv", "o", "gate_up", "down")),
+                ("input_norm", _ADDRESS), ("post_attention_norm", _ADDRESS), ("cache", _CacheView)]  # fmt: skip
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [("layers", _ADDRESS), ("norm", _ADDRESS),
+                *((name, _INT) for name in ("num_layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim",
+                                            "max_len", "cache_format", "batch")), ("eps", _FLOAT)]  # fmt: skip
+
+
+def _address(tensor: Tensor) -> ctypes.c_void_p:
+    return _ADDRESS(tensor.data_ptr())
+
+
+def _matrix(linear: Linear | QuantizedLinear) -> _Matrix:
+    """Where a projection's weight lies, and how it is stored."""
+    weight, (rows, columns) = linear.weight, (linear.out_features, linear.in_features)
+    bias = None if linear.bias is None else _address(linear.bias)
+    if isinstance(weight, QuantizedWeight):
+        minimum = None if weight.minimum is None else _address(weight.minimum)
+        kind, stride = QUANTIZED_FORMATS[weight.format], weight.codes.stride(0)
+        return _Matrix(_address(weight.codes), _address(weight.scale), minimum, bias, stride, kind, rows, columns)
+    stride = weight.stride(0) * weight.itemsize
+    return _Matrix(_address(weight), None, None, bias, stride, WEIGHT_FORMATS[weight.dtype], rows, columns)
+
+
+def _layer_norms(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    assert isinstance(layer, DecoderLayer)
+    return layer.input_layernorm.weight.float(), layer.post_attention_layernorm.weight.float()
+
+
+def _check(model: Llama) -> None:
+    """Refuse what the kernels are not made for."""
+    config = model.config
+    if model.device.type != "cpu":
+        raise InputError(f"the C++ decode pass is for the CPU, not for {model.device}")
+    if model.dtype not in WEIGHT_FORMATS:
+        raise InputError(f"the C++ decode pass knows float32 and bfloat16, not {model.dtype}")
+    if config.head_dim % HEAD_DIM_UNIT:
+        raise InputError(
+            f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT}, not {config.head_dim}"
+        )
+
+
+class NativeDecodePass:
+    """A `DecodePass` on the CPU; see there. One pass runs at a time, on all of torch's threads.
+
+    The model's tensors must stay where they are. Raises MissingError where the kernels cannot be compiled, InputError
+    for a model that they are not made for; the sentence says why.
+    """
+
+    def __init__(self, model: Llama) -> None:
+        _check(model)
+        self._library = native_library()
+        self._model = model
+        self._norms = [_layer_norms(layer) for layer in model.layers] + [model.norm.weight.float()]
+        self._head = _matrix(model.lm_head)
+        self._described: _Model | None = None  # the model with the cache that it ran on last
+        self._described_for: tuple[int, ...] = ()
+        self._layers: Any = None
+
+    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
+        """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8."""
+        return (
+            ids.shape[1] == 1 and ids.shape[0] <= MOST_ROWS and isinstance(cache, KVCache)
+            and cache.keys.dtype in CACHE_FORMATS and cache.keys.device.type == "cpu" and cache.batch_size == ids.shape[0]
+        )  # fmt: skip
+
+    def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
+        """Hidden states after the final norm, float32. Raises InputError where the cache is full."""
+        assert isinstance(cache, KVCache), "see takes"
+        cache.check_room(cache.length + 1)
+        model = self._model
+        x = model.embed_tokens(ids).float().contiguous()  # [B, 1, E]; float() copies nothing that is float32 already
+        cos, sin = (table.contiguous() for table in rope_tables(cache.positions(1)[:1], model.inv_freq))
+        described = self._describe(cache)
+        self._library.decode_layers(ctypes.byref(described), cache.length, *map(_address, (cos, sin, x)))
+        return x
+
+    def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:
+        """The scores of up to 8 rows, float32."""
+        width = hidden.shape[-1]
+        rows = hidden.numel() // width
+        if rows > MOST_ROWS:
+            return None
+        x = hidden.reshape(rows, width).float().contiguous()  # [rows, E]
+        scores = torch.empty(*hidden.shape[:-1], self._head.rows)  # [..., V]
+        self._library.multiply_rows(ctypes.byref(self._head), _address(x), rows, _address(scores))
+        return scores
+
+    def _describe(self, cache: KVCache) -> _Model:
+        """The addresses of model and cache; made anew only when the cache is another one, or has been released."""
+        tensors = (cache.keys, cache.values, *cache.scales)
+        key = (*(tensor.data_ptr() for tensor in tensors), cache.max_seq_len, cache.batch_size)
+        if self._described is not None and key == self._described_for:
+            return self._described
+        config, model = self._model.config, self._model
+        self._layers = (_Layer * config.num_hidden_layers)()
+        for index, (layer, norms) in enumerate(zip(model.layers, self._norms[:-1], strict=True)):
+            assert isinstance(layer, DecoderLayer)
+            here = [_address(tensor[index]) for tensor in tensors]
+            attn, mlp = layer.self_attn, layer.mlp
+            matrices = (attn.qkv_proj, attn.o_proj, mlp.gate_up_proj, mlp.down_proj)
+            self._layers[index] = _Layer(*map(_matrix, matrices), *map(_address, norms), _CacheView(*here))
+        self._described_for = key
+        self._described = _Model(
+            ctypes.cast(self._layers, _ADDRESS), _address(self._norms[-1]), config.num_hidden_layers, config.hidden_size,
+            config.intermediate_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
+            cache.max_seq_len, CACHE_FORMATS[cache.keys.dtype], cache.batch_size, config.rms_norm_eps,
+        )  # fmt: skip
+        return self._described

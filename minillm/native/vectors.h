@@ -1,0 +1,131 @@
+// Eight numbers at a time, whatever the processor: the compiler's own vector types, which become AVX, NEON or plain code.
+// Where plain code would be slow and AVX2 has an instruction, that is used.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__) && defined(__F16C__)
+#define WITH_AVX2 1
+#include <immintrin.h>
+#endif
+
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+
+constexpr int LANES = 8;
+
+using bf16 = uint16_t;  // the upper half of a float32: to widen it, put zeros behind
+
+template <class Vector> static inline Vector load(const void* from) {
+    Vector v;
+    std::memcpy(&v, from, sizeof v);  // one instruction, and no alignment is asked for
+    return v;
+}
+static inline void store(float* to, f32x8 v) { std::memcpy(to, &v, sizeof v); }
+
+static inline f32x8 load8(const float* p) { return load<f32x8>(p); }
+
+// Sixteen neighbours, as two vectors. Where they lie in these does not matter, if only the other side of a product lies
+// there the same way (see `arrange`). Two bfloat16 are one 32-bit word: its upper half is a float32 already, once the
+// lower one is cleared, and its lower half becomes one when it is shifted up.
+static inline void load16(const float* p, f32x8& one, f32x8& other) { one = load8(p), other = load8(p + LANES); }
+static inline void load16(const bf16* p, f32x8& even, f32x8& odd) {
+    const u32x8 pairs = load<u32x8>(p);
+    even = (f32x8)(pairs << 16), odd = (f32x8)(pairs & 0xffff0000u);
+}
+static inline void load16(const int8_t* p, f32x8& one, f32x8& other) {
+#if WITH_AVX2
+    one = (f32x8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+    other = (f32x8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(p + LANES))));
+#else
+    for (int i = 0; i < LANES; i++) one[i] = p[i], other[i] = p[i + LANES];
+#endif
+}
+
+// `n` numbers in the order in which `load16` gives numbers of the type that `pattern` points to; and back again.
+template <class Number> static inline void arrange(const float* from, int n, float* to, const Number*) {
+    std::memcpy(to, from, n * sizeof(float));
+}
+static inline void arrange(const float* from, int n, float* to, const bf16*) {
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 8; j++) to[i + j] = from[i + 2 * j], to[i + 8 + j] = from[i + 2 * j + 1];
+    for (; i < n; i++) to[i] = from[i];
+}
+template <class Number> static inline void restore(const float* from, int n, float* to, const Number*) {
+    std::memcpy(to, from, n * sizeof(float));
+}
+static inline void restore(const float* from, int n, float* to, const bf16*) {
+    for (int i = 0; i < n; i += 16)
+        for (int j = 0; j < 8; j++) to[i + 2 * j] = from[i + j], to[i + 2 * j + 1] = from[i + 8 + j];
+}
+
+static inline float widen(float x) { return x; }
+static inline float widen(bf16 x) {
+    uint32_t bits = uint32_t(x) << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline void narrow(float x, float& to) { to = x; }
+static inline void narrow(float x, bf16& to) {  // to the nearest; of two equally near, to the even one, as PyTorch does
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    if (x != x) to = 0x7fc0;  // not a number: rounding could carry it over into another
+    else to = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+}
+
+static inline float sum(f32x8 v) {
+#if WITH_AVX2
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
+#else
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+#endif
+}
+
+// The sums of eight vectors: additions of neighbours, until each vector has come down to one number.
+static inline f32x8 sums(const f32x8* v) {
+#if WITH_AVX2
+    auto pairs = [](f32x8 a, f32x8 b) { return (f32x8)_mm256_hadd_ps((__m256)a, (__m256)b); };
+    const f32x8 low = pairs(pairs(v[0], v[1]), pairs(v[2], v[3])), high = pairs(pairs(v[4], v[5]), pairs(v[6], v[7]));
+    return (f32x8)_mm256_permute2f128_ps((__m256)low, (__m256)high, 0x20) +
+           (f32x8)_mm256_permute2f128_ps((__m256)low, (__m256)high, 0x31);
+#else
+    f32x8 all;
+    for (int i = 0; i < LANES; i++) all[i] = sum(v[i]);
+    return all;
+#endif
+}
+
+// The value of a float16, from its bits: sign, 5 bits of exponent, 10 of fraction.
+static inline float from_half(uint16_t half) {
+    uint32_t bits = uint32_t(half & 0x7fff) << 13;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    value *= 0x1p112f;  // the exponent counts from -15 in the one format and from -127 in the other
+    return half & 0x8000 ? -value : value;
+}
+
+// e^x for x <= 0, to about 2 parts in 10^7. 2^t is 2^whole times 2^rest: the first is an exponent, the second a short
+// polynomial (the Taylor series of 2^rest, for rest in [-0.5, 0.5]). What is below e^-87 becomes as good as 0.
+static inline f32x8 exp8(f32x8 x) {
+    const f32x8 least = f32x8{} - 87.0f;
+    x = x < least ? least : x;
+    const f32x8 t = x * 1.44269504f;
+    const f32x8 rounder = f32x8{} + 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits behind the point
+    const f32x8 shifted = t + rounder;
+    const f32x8 rest = t - (shifted - rounder);
+    f32x8 p = rest * 1.54035304e-4f + 1.33335581e-3f;
+    p = p * rest + 9.61812911e-3f;
+    p = p * rest + 5.55041087e-2f;
+    p = p * rest + 2.40226507e-1f;
+    p = p * rest + 6.93147181e-1f;
+    p = p * rest + 1.0f;
+    const i32x8 whole = (i32x8)shifted - (i32x8)rounder;
+    return (f32x8)((i32x8)p + (whole << 23));
+}
