@@ -83,6 +83,7 @@ def test_modes_are_every_dtype_with_every_quantization_and_none_twice():
 WRONG = {
     "a dtype": (["--dtype", "int3"], "unknown dtype"),
     "a device": (["--device", "tpu"], "unknown device"),
+    "a cache": (["--kv-dtype", "int3"], "invalid choice"),
     "a quantization": (["--quantize", "int3"], "invalid choice"),
     "an engine": (["--compare", "transformers,vllm"], "no engine 'vllm'"),
     "no prompt": (["--prompt-tokens", "0"], "--prompt-tokens must be at least 1"),
@@ -325,6 +326,39 @@ def test_a_batch_decodes_copies_of_the_prefilled_sequence(tiny_dir, monkeypatch)
     engine.decode(3, 4)
     assert alone.shape == (1, 4)
     assert torch.equal(torch.cat(seen, dim=1), alone.expand(3, 4))
+
+
+@pytest.mark.parametrize("quantize", [None, "int8", "int4"])
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
+def test_our_bytes_are_those_of_weights_and_cache_as_they_are_stored(tmp_path, quantize, kv_dtype):
+    config = tiny_config(hidden_size=64, intermediate_size=96, num_attention_heads=4, head_dim=16)
+    write_random_model(config, tmp_path / "model")
+    asked = replace(spec(tmp_path / "model"), quantize=quantize, kv_dtype=kv_dtype, compile=False)
+    engine = MinillmEngine(asked)
+    numbers = 107 * 64 * 2 + 3 * (64 * (4 + 2 * 2) * 16 + 64 * 64 + 3 * 64 * 96)  # of matrices; no norms
+    bits = {None: 32, "int8": 8, "int4": 5}[quantize]  # int4: a scale and a minimum per 32 besides
+    assert numbers * bits / 8 <= engine.weight_bytes < 1.1 * numbers * bits / 8
+    assert engine.kv_bytes_per_token == 2 * 3 * 2 * (16 + 4 if kv_dtype == "int8" else 4 * 16)
+    assert not engine.compiled
+    engine.prefill([1, 2, 3], 9)
+    assert engine.decode(1, 4) > 0
+    assert engine.decode(3, 4) > 0
+    copies = engine._copies(3)
+    for own, one in zip(
+        (copies.keys, copies.values, *copies.scales),
+        (engine.cache.keys, engine.cache.values, *engine.cache.scales),
+        strict=True,
+    ):
+        assert torch.equal(own[:, :, :, :3], one[:, :, :, :3].expand(-1, 3, *own[:, :, :, :3].shape[2:]))
+
+
+def test_a_decode_that_cannot_be_compiled_is_refused_only_where_it_was_asked_for(tiny_dir, capsys):
+    """This model's head_dim of 10 is not one that the compiled pass takes."""
+    with pytest.raises(InputError, match="head_dim"):
+        MinillmEngine(replace(spec(tiny_dir), compile=True))
+    engine = MinillmEngine(replace(spec(tiny_dir), quantize="int8"))
+    assert not engine.compiled
+    assert "going on without" in capsys.readouterr().err
 
 
 def test_engines_on_the_same_weights_have_the_same_logits(tiny_dir):

@@ -10,8 +10,8 @@ from minillm.benchmark.plan import Mode, Plan
 from minillm.benchmark.random_model import random_config, write_random_model
 from minillm.errors import InputError
 from minillm.loading import DEFAULT_MODEL, Checkpoint, open_checkpoint, resolve
-from minillm.loading.loader import weight_formats
 from minillm.loading.scratch import scratch_directory
+from minillm.loading.weight_formats import weight_formats
 from minillm.user_cache import user_cache
 
 Tell = Callable[[str], None]
