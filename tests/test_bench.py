@@ -352,12 +352,13 @@ def test_our_bytes_are_those_of_weights_and_cache_as_they_are_stored(tmp_path, q
         assert torch.equal(own[:, :, :, :3], one[:, :, :, :3].expand(-1, 3, *own[:, :, :, :3].shape[2:]))
 
 
-def test_a_decode_that_cannot_be_compiled_is_refused_only_where_it_was_asked_for(tiny_dir, capsys):
-    """This model's head_dim of 10 is not one that the compiled pass takes."""
+def test_a_decode_that_cannot_be_compiled_is_refused_only_where_it_was_asked_for(tmp_path, capsys):
+    """A head_dim of 10 is not one that the compiled pass takes."""
+    write_random_model(tiny_config(hidden_size=64, intermediate_size=96, head_dim=10, num_attention_heads=16), tmp_path)
+    asked = replace(spec(tmp_path), quantize="int8")
     with pytest.raises(InputError, match="head_dim"):
-        MinillmEngine(replace(spec(tiny_dir), compile=True))
-    engine = MinillmEngine(replace(spec(tiny_dir), quantize="int8"))
-    assert not engine.compiled
+        MinillmEngine(replace(asked, compile=True))
+    assert not MinillmEngine(asked).compiled
     assert "going on without" in capsys.readouterr().err
 
 
