@@ -61,8 +61,8 @@ class Report:
         bandwidth, flops = result.machine.bandwidth_bytes_per_s / 1e9, result.machine.flops_per_s / 1e9
         runs = "one run" if plan.runs == 1 else f"medians of {plan.runs} runs"
         compiled = ", our decode compiled" if result.loaded[MINILLM].compiled else ""
-        self.say(f"{result.mode.name}{compiled}, {runs}, against {bandwidth:.1f} GB/s and {flops:.1f} GFLOP/s")
-        self.say("(the best that was seen, before and meanwhile)\n")
+        self.say(f"{result.mode.name}{compiled}, {runs}")
+        self.say(f"against {bandwidth:.1f} GB/s and {flops:.1f} GFLOP/s, the best seen before and meanwhile\n")
         self._rates("prefill", [row for row in rows if row.what == PREFILL])
         self._rates("decode", [row for row in rows if row.what == DECODE])
         self._memory(result)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -93,7 +93,11 @@ def _memory(engine: RemoteEngine, plan: Plan) -> Memory:
 
 
 def compare_outputs(specs: Mapping[str, EngineSpec]) -> dict[str, Agreement]:
-    """For each peer, whether it computes the model that we compute; for engines that are not loaded yet."""
+    """For each peer, whether it computes the model that we compute; for engines that are not loaded yet.
+
+    Ours keeps its keys and values unrounded here: it is the weights that are compared.
+    """
+    specs = {title: replace(spec, kv_dtype=None, compile=False) for title, spec in specs.items()}
     with ExitStack() as stack:
         return _compare({title: stack.enter_context(RemoteEngine(title, spec)) for title, spec in specs.items()})
 
