@@ -33,7 +33,7 @@ class QuantizedLinear(nn.Module):
     def forward(self, input: Float[Tensor, "*rows in_features"]) -> Float[Tensor, "*rows out_features"]:
         """The product with the numbers that the codes stand for, in a precision that is fast here.
 
-        A slab of rows at a time is widened: what is widened is then still in the processor's cache when it is multiplied.
+        A slab of rows at a time is widened: it is then still in the processor's cache when it is multiplied.
         """
         slow = input.device.type == "cpu" and not cpu_multiplies(input.dtype)
         wide = torch.float32 if slow else input.dtype
