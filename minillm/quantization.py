@@ -8,8 +8,8 @@ codes as they are stored. A weight is a whole number (its code) times a scale th
     q4_1    code * scale + minimum  code 0..15, two float16 numbers per 32 weights               20/32 bytes
     q4_0    (code - 8) * scale      code 0..15, one float16 scale per 32 weights                 18/32 bytes
 
-The last three are llama.cpp's: its files hold the same codes and scales, block after block. Here the codes are one tensor
-and the scales another, so that a product can take eight scales at a time; nothing is rounded on the way.
+The last three are llama.cpp's: its files hold the same codes and scales, block after block. Here a row's codes come
+first and its scales behind them, so that a product can take eight scales at a time; nothing is rounded on the way.
 
 Source: LLM.int8 (Dettmers et al. 2022) for rows with a scale each; ggml's quantized blocks for the others.
 """
@@ -110,7 +110,7 @@ def quantize_int8(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     check_groups(weight.shape[1], "int8")
     wide = weight.float()
     scale = wide.abs().amax(dim=1) / 127  # [out]
-    codes = (wide / _nonzero(scale)[:, None]).round().to(torch.int8)  # [out, in]
+    codes = (wide / _nonzero(scale)[:, None]).round().clamp(-127, 127).to(torch.int8)  # [out, in]
     return QuantizedWeight("int8", codes, scale)
 
 
@@ -123,8 +123,8 @@ def quantize_q4_1(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     rows, columns = weight.shape
     grouped = weight.float().view(rows, columns // GROUP, GROUP)  # [out, in / 32, 32]
     least, most = grouped.aminmax(dim=2)  # 2 x [out, in / 32]
-    minimum = least.half()
-    scale = ((most - least) / 15).half()
+    minimum = _float16(least, "q4_1")
+    scale = _float16((most - least) / 15, "q4_1")
     steps = (grouped - minimum.float()[..., None]) / _nonzero(scale.float())[..., None]
     codes = steps.round().clamp(0, 15).to(torch.uint8).view(rows, columns)
     return QuantizedWeight("q4_1", pack_nibbles(codes), scale, minimum)
@@ -135,7 +135,7 @@ def quantize_q8_0(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     check_groups(weight.shape[1], "q8_0")
     rows, columns = weight.shape
     grouped = weight.float().view(rows, columns // GROUP, GROUP)  # [out, in / 32, 32]
-    scale = (grouped.abs().amax(dim=2) / 127).half()  # [out, in / 32]
+    scale = _float16(grouped.abs().amax(dim=2) / 127, "q8_0")  # [out, in / 32]
     codes = (grouped / _nonzero(scale.float())[..., None]).round().clamp(-127, 127).to(torch.int8)
     return QuantizedWeight("q8_0", codes.view(rows, columns), scale)
 
@@ -190,6 +190,18 @@ def check_groups(columns: int, format: str) -> None:
     """Raise InputError for rows that groups of 32 do not fill."""
     if columns % GROUP:
         raise InputError(f"{format} needs matrices whose rows are multiples of {GROUP} long, not of {columns} numbers")
+
+
+def _float16(numbers: Float[Tensor, "out groups"], format: str) -> Float[Tensor, "out groups"]:
+    """Scales or minima as the format keeps them. Raises InputError where that makes a number infinite."""
+    halves = numbers.half()
+    lost = numbers[halves.isinf() & numbers.isfinite()]
+    if lost.numel():
+        raise InputError(
+            f"weights this large cannot be quantized to {format}: a scale or minimum of {float(lost[0]):.3g} is beyond"
+            " float16, which ends at 65,504; use int8"
+        )
+    return halves
 
 
 def _nonzero(scale: Tensor) -> Tensor:

@@ -197,10 +197,11 @@ def write_gguf(
     tensors: Mapping[str, Tensor],
     qtype: QType = QType.F32,
     extra: Mapping[str, np.ndarray] | None = None,
+    others: Mapping[str, QType] | None = None,
     **changes: Any,
 ) -> Path:
     """A GGUF file of these tensors (Hugging Face's names and row order): matrices as `qtype`, vectors as
-    float32.
+    float32. others: the types of matrices whose names have this in them.
     """
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in gguf_metadata(**changes).items():
@@ -210,7 +211,8 @@ def write_gguf(
         values = tensor.float().numpy()
         if ".q_proj." in name or ".k_proj." in name:
             values = permute(values, HEADS if ".q_proj." in name else KV_HEADS)
-        kind = qtype if values.ndim > 1 else QType.F32
+        kind = next((other for part, other in (others or {}).items() if part in name), qtype)
+        kind = kind if values.ndim > 1 else QType.F32
         writer.add_tensor(gguf_name(name), quantize(values, kind), raw_dtype=kind)
     for name, values in (extra or {}).items():
         writer.add_tensor(name, values)

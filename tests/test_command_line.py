@@ -445,40 +445,10 @@ def test_the_console_script_lists_its_verbs(capsys):
 
 def test_help_needs_no_torch():
     """Flags are answered before the heavy libraries are imported."""
-    for module in (generate, chat):
+    for module in (generate, chat, bench):
         probe = f"import sys, {module.__name__} as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"  # noqa: E501
         done = subprocess.run([sys.executable, "-c", probe], capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode()
-
-
-def test_the_bench_runs_side_by_side_with_transformers(tiny_dir, capsys):
-    args = ("--runs", "1", "--prompt-tokens", "5", "--new-tokens", "3", "--dtype", "float32", "--json")
-    code, out, err = call(capsys, "bench", "--model", tiny_dir, "--compare", "transformers", *args)
-    assert code == 0
-    measured = json.loads(out)["float32"]
-    assert set(measured) == {"minillm", "transformers"}
-    assert all(run["decode_tokens_per_s"] > 0 for runs in measured.values() for run in runs)
-    assert "ratio" in err, "beside JSON the table goes to stderr"
-
-
-BENCH_WRONG = {
-    "a dtype": (["--dtype", "int3"], "unknown dtype"),
-    "more tokens than the context": (["--prompt-tokens", "250", "--new-tokens", "7"], "context of 256"),
-    "a file that transformers cannot share": (["--compare", "transformers", "--model", __file__], "directory"),
-}
-
-
-@pytest.mark.parametrize("name", BENCH_WRONG)
-def test_the_bench_refuses_before_it_measures(name, tiny_dir, capsys):
-    args, word = BENCH_WRONG[name]
-    code, out, err = call(capsys, "bench", "--model", tiny_dir, *args)
-    assert (code, out) == (2, "")
-    assert word in err
-
-
-def test_the_bench_applies_one_rule_to_every_engine():
-    run = bench._rates(12, [3.0, 3.5, 4.5])
-    assert (run.prefill_tokens_per_s, run.decode_tokens_per_s) == (4.0, 1 / 0.75)
 
 
 @pytest.mark.parametrize(("busy", "wish", "spin"), [(True, None, "1000"), (False, None, None), (True, "7", "7")])
@@ -497,3 +467,53 @@ def test_remarks_that_nobody_reads_do_not_cost_the_answer(tiny_dir, tmp_path):
     command = f"{sys.executable} -m minillm.generate --raw --prompt 'the cat' --max-tokens 3 --model {tiny_dir}"
     subprocess.run(["bash", "-c", f"{command} 2> >(exec true) > {out}"], timeout=60, check=True)
     assert len(out.read_bytes()) > 1
+
+
+@pytest.mark.parametrize("verb", ["generate", "chat"])
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--quantize", "int3"], "unknown quantization 'int3': use int8, int4, or file for a GGUF file's own"),
+        (["--quantize", "file"], "is not quantized (to q8_0, q4_1 or q4_0): use int8 or int4"),
+        (["--quantize", "int8"], "int8 needs matrices whose rows are multiples of 32 long, not of 48 numbers"),
+        (["--kv-dtype", "fp8"], "unknown kv_dtype 'fp8': use int8, or auto for the model's own dtype"),
+        (["--compile=yes"], "argument --compile/--no-compile: ignored explicit argument 'yes' (see --help)"),
+    ],
+)
+def test_a_bad_word_for_how_to_keep_weights_is_one_sentence(tiny_dir, capsys, verb, flags, sentence):
+    prompt = ["--prompt", "hi"] if verb == "generate" else []
+    code, out, err = call(capsys, verb, *prompt, *flags, *on(tiny_dir))
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_the_flags_reach_the_model(tmp_path, capsys, monkeypatch):
+    directory = str(save_tiny_model(tmp_path, hidden_size=96, intermediate_size=64, head_dim=16))
+    made = []
+    monkeypatch.setattr("minillm.llm.compile_decode", lambda model, say: made.append(model))
+    for flags, compiled in (
+        ([], 0),
+        (["--compile"], 1),
+        (["--quantize", "int4"], 1),
+        (["--quantize", "int4", "--no-compile"], 0),
+    ):
+        made.clear()
+        args = ("--prompt", "the cat", "--raw", "--max-tokens", "3", *flags, *on(directory))
+        assert call(capsys, "generate", *args)[0] == 0
+        assert len(made) == compiled, flags
+    args = (
+        "--prompt",
+        "the cat",
+        "--raw",
+        "--max-tokens",
+        "9",
+        "--quantize",
+        "int8",
+        "--kv-dtype",
+        "int8",
+        *on(directory),
+    )
+    llm = LLM(directory, device="cpu", dtype="float32", quantize="int8", kv_dtype="int8", compile=False)
+    expected = llm.generate("the cat", SamplingParams(max_tokens=9)).text
+    assert call(capsys, "generate", *args, "--no-compile")[:2] == (0, expected + "\n")

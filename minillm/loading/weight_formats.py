@@ -43,6 +43,6 @@ def _stored_format(name: str, stored: Mapping[str, str | None]) -> str:
 
 def _is_part(tensor: str, module: str, parts: Sequence[str]) -> bool:
     """Whether a tensor of the checkpoint is one of the parts of a module's matrix, in the same layer."""
-    *place, part, kind = tensor.split(".")
-    same_place = module == "lm_head" or module.split(".")[:-1] == place[1:]
-    return kind == "weight" and part in parts and same_place
+    inner, _, kind = tensor.rpartition(".")
+    place, _, part = inner.removeprefix("model.").rpartition(".")
+    return kind == "weight" and part in parts and (module == "lm_head" or place == module.rpartition(".")[0])

@@ -5,6 +5,7 @@ The library is kept in the user's cache under a name made of everything that wen
 processor or torch makes another one.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -35,7 +36,7 @@ def native_library() -> ctypes.CDLL:
     compiler = find_compiler()
     command = [compiler, *FLAGS]
     file = user_cache() / "native" / f"decode-{_fingerprint(command)}.so"
-    if not file.is_file():
+    if not os.path.isfile(file):  # False also where the directory may not be looked into; `Path.is_file` would raise
         _compile(command, file)
     try:
         library = ctypes.CDLL(str(file))
@@ -71,19 +72,23 @@ def _compile(command: list[str], file: Path) -> None:
     except OSError as error:
         raise MissingError(f"the compiled kernels cannot be written to {file.parent} ({error.strerror})") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing could be written, there is nothing to remove
+            temporary.unlink()
 
 
 def _torch_openmp() -> list[str]:
-    """torch's own OpenMP library, if it brings one: with another one beside it, two sets of threads would spin."""
+    """Torch's own OpenMP library, if it brings one: with another one beside it, two sets of threads would spin."""
     return [str(found) for found in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]]
 
 
 def _fingerprint(command: list[str]) -> str:
     """Of all that the library depends on."""
-    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:  # it may be executed, but is no program
+        raise MissingError(f"the C++ compiler {command[0]} cannot be run ({error.strerror})") from None
     parts = [*command, version, torch.__version__, *_torch_openmp(), platform.machine(), _processor_flags()]
-    parts += [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.h")) + [SOURCES / MAIN]]
+    parts += [path.read_text(encoding="utf-8") for path in [*sorted(SOURCES.glob("*.h")), SOURCES / MAIN]]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
@@ -24,7 +24,10 @@ HEAD_DIM_UNIT = 16
 """A head's numbers are taken 16 at a time."""
 
 MOST_ROWS = 8
-"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, a matrix product is faster."""
+"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, a product is faster."""
+
+MOST_COLUMNS = 65536
+"""What a row of quantized weights may have: the kernels keep its scales on the stack."""
 
 WEIGHT_FORMATS = {torch.float32: 0, torch.bfloat16: 1}
 QUANTIZED_FORMATS = {"int8": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
@@ -57,10 +60,10 @@ def _address(tensor: Tensor) -> ctypes.c_void_p:
     return _ADDRESS(tensor.data_ptr())
 
 
-def _matrix(linear: Linear | QuantizedLinear) -> _Matrix:
+def _matrix(linear: Linear | QuantizedLinear, float32_bias: Tensor | None = None) -> _Matrix:
     """Where a projection's weight lies, and how it is stored."""
     weight, (rows, columns) = linear.weight, (linear.out_features, linear.in_features)
-    bias = None if linear.bias is None else _address(linear.bias)
+    bias = None if float32_bias is None else _address(float32_bias)
     if isinstance(weight, QuantizedWeight):
         minimum = None if weight.minimum is None else _address(weight.minimum)
         kind, stride = QUANTIZED_FORMATS[weight.format], weight.codes.stride(0)
@@ -69,9 +72,18 @@ def _matrix(linear: Linear | QuantizedLinear) -> _Matrix:
     return _Matrix(_address(weight), None, None, bias, stride, WEIGHT_FORMATS[weight.dtype], rows, columns)
 
 
-def _layer_norms(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    assert isinstance(layer, DecoderLayer)
+def _projections(layer: DecoderLayer) -> list[Linear | QuantizedLinear]:
+    """In the order of `_Layer`."""
+    attn, mlp = layer.self_attn, layer.mlp
+    return [attn.qkv_proj, attn.o_proj, mlp.gate_up_proj, mlp.down_proj]
+
+
+def _layer_norms(layer: DecoderLayer) -> tuple[Tensor, Tensor]:
     return layer.input_layernorm.weight.float(), layer.post_attention_layernorm.weight.float()
+
+
+def _layer_biases(layer: DecoderLayer) -> list[Tensor | None]:
+    return [None if linear.bias is None else linear.bias.float() for linear in _projections(layer)]
 
 
 def _check(model: Llama) -> None:
@@ -85,6 +97,9 @@ def _check(model: Llama) -> None:
         raise InputError(
             f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT}, not {config.head_dim}"
         )
+    widest = max(config.hidden_size, config.intermediate_size, config.num_attention_heads * config.head_dim)
+    if widest > MOST_COLUMNS:
+        raise InputError(f"the C++ decode pass takes rows of up to {MOST_COLUMNS:,} numbers, not of {widest:,}")
 
 
 class NativeDecodePass:
@@ -98,18 +113,28 @@ class NativeDecodePass:
         _check(model)
         self._library = native_library()
         self._model = model
-        self._norms = [_layer_norms(layer) for layer in model.layers] + [model.norm.weight.float()]
+        layers = [layer for layer in model.layers if isinstance(layer, DecoderLayer)]
+        # The kernels want these in float32; where they are not, the copies must live as long as the pass.
+        self._norms = [_layer_norms(layer) for layer in layers]
+        self._biases = [_layer_biases(layer) for layer in layers]
+        self._norm = model.norm.weight.float()
         self._head = _matrix(model.lm_head)
         self._described: _Model | None = None  # the model with the cache that it ran on last
-        self._described_for: tuple[int, ...] = ()
+        self._described_for: tuple[object, ...] = ()
         self._layers: Any = None
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8."""
-        return (
-            ids.shape[1] == 1 and ids.shape[0] <= MOST_ROWS and isinstance(cache, KVCache)
-            and cache.keys.dtype in CACHE_FORMATS and cache.keys.device.type == "cpu" and cache.batch_size == ids.shape[0]
-        )  # fmt: skip
+        """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8 made for this model.
+
+        The last is not left to trust: the kernels write where they are told to.
+        """
+        batch, q_len = ids.shape
+        config = self._model.config
+        if q_len != 1 or batch > MOST_ROWS or not isinstance(cache, KVCache):
+            return False
+        shape = (config.num_hidden_layers, batch, config.num_key_value_heads, cache.max_seq_len, config.head_dim)
+        keys = cache.keys
+        return keys.shape == shape and keys.dtype in CACHE_FORMATS and keys.device.type == "cpu"
 
     def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
         """Hidden states after the final norm, float32. Raises InputError where the cache is full."""
@@ -129,27 +154,27 @@ class NativeDecodePass:
         if rows > MOST_ROWS:
             return None
         x = hidden.reshape(rows, width).float().contiguous()  # [rows, E]
-        scores = torch.empty(*hidden.shape[:-1], self._head.rows)  # [..., V]
+        scores = torch.empty(*hidden.shape[:-1], self._head.rows, dtype=torch.float32)  # [..., V]
         self._library.multiply_rows(ctypes.byref(self._head), _address(x), rows, _address(scores))
         return scores
 
     def _describe(self, cache: KVCache) -> _Model:
         """The addresses of model and cache; made anew only when the cache is another one, or has been released."""
         tensors = (cache.keys, cache.values, *cache.scales)
-        key = (*(tensor.data_ptr() for tensor in tensors), cache.max_seq_len, cache.batch_size)
+        # Memory is used again: an address alone does not say what lies there.
+        key = (*(tensor.data_ptr() for tensor in tensors), cache.keys.shape, cache.keys.dtype)
         if self._described is not None and key == self._described_for:
             return self._described
         config, model = self._model.config, self._model
         self._layers = (_Layer * config.num_hidden_layers)()
-        for index, (layer, norms) in enumerate(zip(model.layers, self._norms[:-1], strict=True)):
+        for index, (layer, norms, biases) in enumerate(zip(model.layers, self._norms, self._biases, strict=True)):
             assert isinstance(layer, DecoderLayer)
             here = [_address(tensor[index]) for tensor in tensors]
-            attn, mlp = layer.self_attn, layer.mlp
-            matrices = (attn.qkv_proj, attn.o_proj, mlp.gate_up_proj, mlp.down_proj)
-            self._layers[index] = _Layer(*map(_matrix, matrices), *map(_address, norms), _CacheView(*here))
+            matrices = map(_matrix, _projections(layer), biases)
+            self._layers[index] = _Layer(*matrices, *map(_address, norms), _CacheView(*here))
         self._described_for = key
         self._described = _Model(
-            ctypes.cast(self._layers, _ADDRESS), _address(self._norms[-1]), config.num_hidden_layers, config.hidden_size,
+            ctypes.cast(self._layers, _ADDRESS), _address(self._norm), config.num_hidden_layers, config.hidden_size,
             config.intermediate_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
             cache.max_seq_len, CACHE_FORMATS[cache.keys.dtype], cache.batch_size, config.rms_norm_eps,
         )  # fmt: skip
