@@ -63,6 +63,8 @@ def quantize_q4_1(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     *rounded* two: the nearest whole numbers, none below 0 or above 15. Where all numbers of a group are the same, the
     scale is 0 and so are the codes.
 
+    (The engine refuses weights whose scale or minimum float16 cannot hold. Nothing so large comes here.)
+
     Return `QuantizedWeight("q4_1", packed, scale, minimum)`: packed uint8 [out, in / 2] as 14.2 packs it, scale and
     minimum float16 [out, in / 32]. You may call your 14.2 (or import the engine's from minillm.quantization).
 

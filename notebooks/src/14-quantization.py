@@ -291,8 +291,8 @@ plt.show()
 # wrong answer is told what was given, what was wanted, and what the likely misunderstanding is. You can begin right
 # here: run the next cell, and those of the exercises, and nothing above.
 #
-# `hint("14.2")` gives a hint, a little more each time. What passes belongs into `minillm/exercises/ch14.py`: from there
-# `--mine` runs the engine on it, and `!minillm grade 14` grades it, in a cell like any other.
+# `hint("14.2")` gives a hint, a little more each time. What passes belongs into `minillm/exercises/ch14.py`: from
+# there `--mine` runs the engine on it, and `!minillm grade 14` grades it, in a cell like any other.
 #
 # From here on these names stand for your functions. To run cells above again, run the very first one before them: it
 # brings the engine's own back.
@@ -352,6 +352,8 @@ def quantize_q4_1(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     largest; both are computed in float32 and then rounded to float16, for so they are kept. Choose the codes for the
     *rounded* two: the nearest whole numbers, none below 0 or above 15. Where all numbers of a group are the same, the
     scale is 0 and so are the codes.
+
+    (The engine refuses weights whose scale or minimum float16 cannot hold. Nothing so large comes here.)
 
     Return `QuantizedWeight("q4_1", packed, scale, minimum)`: packed uint8 [out, in / 2] as 14.2 packs it, scale and
     minimum float16 [out, in / 32]. You may call your 14.2 (or import the engine's from minillm.quantization).
