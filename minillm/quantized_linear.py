@@ -13,10 +13,7 @@ from torch import Tensor, nn
 
 from minillm.device import cpu_multiplies
 from minillm.linear import Linear
-from minillm.quantization import QuantizedWeight, empty_quantized
-
-SLAB_NUMBERS = 1 << 18
-"""Of a matrix, widened at a time: 1 MiB in float32."""
+from minillm.quantization import SLAB_NUMBERS, QuantizedWeight, empty_quantized
 
 
 class QuantizedLinear(nn.Module):

@@ -2,6 +2,7 @@
 // Where plain code would be slow and AVX2 has an instruction, that is used.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -125,6 +126,7 @@ static inline float from_half(uint16_t half) {
     float value;
     std::memcpy(&value, &bits, sizeof value);
     value *= 0x1p112f;  // the exponent counts from -15 in the one format and from -127 in the other
+    if ((half & 0x7c00) == 0x7c00) value = half & 0x3ff ? NAN : INFINITY;
     return half & 0x8000 ? -value : value;
 }
 
