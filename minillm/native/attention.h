@@ -23,17 +23,22 @@ struct Part {
     float* mixed;  // [head_dim]
 };
 
+// A block's keys are read first, then its values: meanwhile, the other ones are asked for.
+template <class Number> static inline void fetch_row(const Number* row, int head_dim) {
+    for (size_t n = 0; n < head_dim * sizeof(Number); n += LINE) fetch_ahead((const char*)row + n, 0);
+}
+
 // q, and the sums that are made, are in the order in which `load16` gives keys and values.
 template <int QUERIES, class Number>
 static void add_block(const float* q, const Number* k, const Number* v, const float* k_scale, const float* v_scale,
                       int positions, int head_dim, float factor, Part* parts) {
     alignas(32) float weights[QUERIES][BLOCK];
-    f32x8 one, other;
     for (int p = 0; p < positions; p += LANES) {
         f32x8 dots[QUERIES][LANES] = {};
         for (int n = 0; n < std::min(LANES, positions - p); n++) {
             const Number* key = k + size_t(p + n) * head_dim;
-            f32x8 dot[QUERIES] = {};
+            fetch_row(v + size_t(p + n) * head_dim, head_dim);
+            f32x8 dot[QUERIES] = {}, one, other;
             for (int i = 0; i < head_dim; i += 2 * LANES) {
                 load16(key + i, one, other);
                 for (int j = 0; j < QUERIES; j++)
@@ -66,14 +71,16 @@ static void add_block(const float* q, const Number* k, const Number* v, const fl
     constexpr int PAIRS = QUERIES <= 3 ? 2 : 1;  // 16 numbers each: the sums of all queries stay in registers
     for (int i = 0; i < head_dim;) {
         const int wide = std::min(PAIRS, (head_dim - i) / (2 * LANES));
-        f32x8 mixed[QUERIES][2 * PAIRS] = {};
-        for (int p = 0; p < positions; p++)
+        f32x8 mixed[QUERIES][2 * PAIRS] = {}, one, other;
+        for (int p = 0; p < positions; p++) {
+            if (i == 0) fetch_row(k + size_t(p + BLOCK) * head_dim, head_dim);
             for (int n = 0; n < PAIRS; n++) {
                 if (PAIRS > 1 && n >= wide) break;
                 load16(v + size_t(p) * head_dim + i + 2 * n * LANES, one, other);
                 for (int j = 0; j < QUERIES; j++)
                     mixed[j][2 * n] += one * weights[j][p], mixed[j][2 * n + 1] += other * weights[j][p];
             }
+        }
         for (int j = 0; j < QUERIES; j++)
             for (int n = 0; n < 2 * wide; n++) {
                 float* at = parts[j].mixed + i + n * LANES;

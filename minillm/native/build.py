@@ -77,7 +77,7 @@ def _compile(command: list[str], file: Path) -> None:
 
 
 def _torch_openmp() -> list[str]:
-    """torch's own OpenMP library, if it brings one: with another one beside it, two sets of threads would spin."""
+    """Torch's own OpenMP library, if it brings one: with another one beside it, two sets of threads would spin."""
     return [str(found) for found in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]]
 
 

@@ -33,8 +33,10 @@ struct Model {
 namespace {
 
 constexpr int PHASES_PER_LAYER = 5;
-constexpr int PIECES_PER_THREAD = 4;  // of a phase: more share better, fewer cost less to share
+constexpr int PIECES_PER_THREAD = 4;  // of a phase, at least: more share better, fewer cost less to share
+constexpr int PIECE_BYTES = 1 << 17;  // of weights: a longer piece reads no faster
 constexpr int LEAST_POSITIONS = 32;   // of a piece of attention
+constexpr int MOST_POSITIONS = 192;
 
 // A vector per sequence, as the matrices want it. Each thread has its own, and computes it for itself where it needs it:
 // that is sooner done than waiting for another to do it.
@@ -78,6 +80,17 @@ void rotate(const float* x, const float* cos, const float* sin, int head_dim, fl
 
 float silu(float x) { return x / (1 + std::exp(-x)); }
 
+// Into how many pieces the `rows` of a product with W are shared out.
+int pieces_of(const Matrix& w, int rows) {
+    const int64_t by_size = w.rows * w.row_bytes / PIECE_BYTES, least = PIECES_PER_THREAD * omp_get_num_threads();
+    return int(std::min<int64_t>(rows, std::max(by_size, least)));
+}
+
+// Into how many spans the positions are shared out: `wanted`, but with neither too few positions nor too many.
+int spans_of(int length, int wanted) {
+    return std::max({1, std::min(length / LEAST_POSITIONS, wanted), length / MOST_POSITIONS});
+}
+
 // `take(b, row, product)` for each row from..to of W and each sequence.
 template <class Take> void products(const Matrix& w, int from, int to, int batch, Input& input, Take take) {
     for (int row = from; row < to; row++)
@@ -87,7 +100,7 @@ template <class Take> void products(const Matrix& w, int from, int to, int batch
 // Rows of W for each piece, and `take(b, row, product)` for each row and sequence.
 template <class Prepare, class Take>
 void multiply(Crew& crew, int phase, const Matrix& w, int batch, Input& input, Prepare prepare, Take take) {
-    const int pieces = std::min(w.rows, PIECES_PER_THREAD * omp_get_num_threads());
+    const int pieces = pieces_of(w, w.rows);
     auto get_ready = [&] { prepare(); input.ready_for(w); };
     crew.share(phase, pieces, get_ready, [&](int piece) {
         const int from = int64_t(w.rows) * piece / pieces, to = int64_t(w.rows) * (piece + 1) / pieces;
@@ -101,7 +114,7 @@ template <class Number> class Pass {
         : m(model), position(position), length(position + 1), cos(cos), sin(sin), x(x),
           queries(model.heads / model.kv_heads), qkv_width((model.heads + 2 * model.kv_heads) * model.head_dim),
           mixed_width(model.heads * model.head_dim),
-          spans(std::max(1, std::min(length / LEAST_POSITIONS, PIECES_PER_THREAD * threads / (m.batch * m.kv_heads) + 1))),
+          spans(spans_of(length, PIECES_PER_THREAD * threads / (m.batch * m.kv_heads) + 1)),
           crew(PHASES_PER_LAYER * model.num_layers), qkv(size_t(m.batch) * qkv_width),
           activated(size_t(m.batch) * m.intermediate), mixed(size_t(m.batch) * spans * mixed_width),
           parts(size_t(m.batch) * spans * m.heads) {
@@ -174,8 +187,7 @@ template <class Number> class Pass {
         for (int i = 0; i < m.head_dim; i++) narrow(from[i], to[i]);
     }
     void write(const float* from, int8_t* to, float* scale) {
-        float most = 0;
-        for (int i = 0; i < m.head_dim; i++) most = std::max(most, std::fabs(from[i]));
+        const float most = largest_magnitude(from, m.head_dim);
         *scale = most / 127;
         for (int i = 0; i < m.head_dim; i++) to[i] = int8_t(most > 0 ? std::nearbyint(from[i] * (127 / most)) : 0);
     }
@@ -190,8 +202,7 @@ template <class Number> class Pass {
     }
 
     template <class Prepare> void gate_and_up(int phase, const Matrix& w, Input& input, Prepare prepare) {
-        const int half = w.rows / 2;
-        const int pieces = std::min(half, PIECES_PER_THREAD * omp_get_num_threads());
+        const int half = w.rows / 2, pieces = pieces_of(w, half);
         auto get_ready = [&] { prepare(); input.ready_for(w); };
         crew.share(phase, pieces, get_ready, [&](int piece) {
             const int from = int64_t(half) * piece / pieces, to = int64_t(half) * (piece + 1) / pieces;

@@ -33,8 +33,7 @@ struct Activation {
 static void quantize(const Activation& x, int columns) {
     for (int g = 0; g < columns / GROUP; g++) {
         const float* values = x.values + g * GROUP;
-        float most = 0;
-        for (int i = 0; i < GROUP; i++) most = std::max(most, std::fabs(values[i]));
+        const float most = largest_magnitude(values, GROUP);
         const float to_code = most > 0 ? 127 / most : 0;
         int total = 0;
         for (int i = 0; i < GROUP; i++) {
@@ -67,11 +66,6 @@ static void make_ready(const Activation& x, const Matrix& w) {
         default: quantize(x, w.columns), arrange_for_nibbles(x, w.columns);
     }
 }
-
-constexpr int LINE = 64;  // bytes that memory delivers at a time
-
-// Ask for what will be needed soon. The processor guesses that too, but each row's end breaks its rhythm.
-static inline void fetch_ahead(const void* p, int bytes) { __builtin_prefetch((const char*)p + bytes); }
 
 template <class Number> static inline float float_dot(const Number* w, const float* x, int columns) {
     f32x8 a{}, b{}, c{}, d{}, one, other;  // four sums at a time: an addition waits for the one before it

@@ -18,6 +18,11 @@ constexpr int LANES = 8;
 
 using bf16 = uint16_t;  // the upper half of a float32: to widen it, put zeros behind
 
+constexpr int LINE = 64;  // bytes that memory delivers at a time
+
+// Ask for what will be needed soon. The processor guesses that too, but not across the end of a row.
+static inline void fetch_ahead(const void* p, int bytes) { __builtin_prefetch((const char*)p + bytes); }
+
 template <class Vector> static inline Vector load(const void* from) {
     Vector v;
     std::memcpy(&v, from, sizeof v);  // one instruction, and no alignment is asked for
@@ -88,6 +93,18 @@ static inline float sum(f32x8 v) {
 #endif
 }
 
+// The largest magnitude of n numbers, n a multiple of 8; a NaN if there is one among them.
+static inline float largest_magnitude(const float* x, int n) {
+    f32x8 most{};
+    for (int i = 0; i < n; i += LANES) {
+        const f32x8 v = (f32x8)(load<i32x8>(x + i) & 0x7fffffff);  // without its sign
+        most = (v > most) | (v != v) ? v : most;
+    }
+    float result = 0;
+    for (int i = 0; i < LANES; i++) result = most[i] > result || most[i] != most[i] ? most[i] : result;
+    return result;
+}
+
 // The sums of eight vectors: additions of neighbours, until each vector has come down to one number.
 static inline f32x8 sums(const f32x8* v) {
 #if WITH_AVX2
@@ -127,5 +144,5 @@ static inline f32x8 exp8(f32x8 x) {
     p = p * rest + 6.93147181e-1f;
     p = p * rest + 1.0f;
     const i32x8 whole = (i32x8)shifted - (i32x8)rounder;
-    return (f32x8)((i32x8)p + (whole << 23));
+    return (f32x8)((i32x8)p + (whole << 23)) + (x - x);  // the last is 0, but for a NaN, which must not get lost
 }
