@@ -128,8 +128,8 @@ class Llama(nn.Module):
     `model(ids, cache)` gives hidden states; `model.logits(hidden)` turns the rows that matter into logits. They
     are two calls because the head is a large matrix and a prompt needs it for its last row only.
 
-    formats: which matrices are kept quantized, by their names here; see `quantized_linear`. `decode_pass`, where there is
-    one, computes decode steps in the model's place.
+    formats: which matrices are kept quantized, by their names here; see `quantized_linear`. `decode_pass`, where there
+    is one, computes decode steps in the model's place.
     """
 
     embed_tokens: nn.Embedding | QuantizedEmbedding

@@ -105,7 +105,7 @@ class GGUFSource:
             yield from_gguf_blocks(unpermute(raw, unit) if unit > 1 else raw, format)
 
     def _pieces(self, name: str, bytes_per_row: int) -> Iterator[tuple[int, int, int]]:
-        """(first row, row behind the last, rows that belong together) of each piece: those of Q and K are whole heads."""
+        """(first row, row behind the last, rows that belong together) of each piece: of Q and K, whole heads."""
         info = self._infos[name]
         unit = self.config.head_dim if any(mark in name for mark in PERMUTED) else 1
         if len(info) % unit:

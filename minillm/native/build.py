@@ -88,7 +88,7 @@ def _fingerprint(command: list[str]) -> str:
     except OSError as error:  # it may be executed, but is no program
         raise MissingError(f"the C++ compiler {command[0]} cannot be run ({error.strerror})") from None
     parts = [*command, version, torch.__version__, *_torch_openmp(), platform.machine(), _processor_flags()]
-    parts += [path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.h")) + [SOURCES / MAIN]]
+    parts += [path.read_text(encoding="utf-8") for path in [*sorted(SOURCES.glob("*.h")), SOURCES / MAIN]]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

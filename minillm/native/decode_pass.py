@@ -24,7 +24,7 @@ HEAD_DIM_UNIT = 16
 """A head's numbers are taken 16 at a time."""
 
 MOST_ROWS = 8
-"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, a matrix product is faster."""
+"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, one product is faster."""
 
 MOST_COLUMNS = 65536
 """What a row of quantized weights may have: the kernels keep its scales on the stack."""
@@ -124,7 +124,7 @@ class NativeDecodePass:
         self._layers: Any = None
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8 that is made for this model.
+        """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8 made for this model.
 
         The last is not left to trust: the kernels write where they are told to.
         """
