@@ -233,8 +233,8 @@ class Int8KVCache(KVCache):
     """A `KVCache` in 8 bits: half the bytes of bfloat16, so twice the tokens in the same memory, read in half the time.
 
     Each key and each value of a head has a scale of its own (its largest magnitude is 127), for new tokens come one at
-    a time. `scales` are those of keys and of values, float32 [num_layers, batch, num_kv_heads, max_seq_len]. The model's
-    queries meet the rounded keys at once, also in the pass that wrote them: chunks then change nothing.
+    a time. `scales` are those of keys and of values, float32 [num_layers, batch, num_kv_heads, max_seq_len]. The
+    model's queries meet the rounded keys at once, also in the pass that wrote them: chunks then change nothing.
     """
 
     def __init__(
