@@ -1,213 +1,134 @@
-"""`python -m minillm.bench`: tokens per second of this engine, and of transformers on the same weights, side by side.
+"""`python -m minillm.bench`: how fast this engine is, beside the machine's limits and beside other engines.
 
-The two take turns within one run, so that a machine whose speed drifts treats them alike; compare the ratios.
+It first measures what the machine can do at most. Then every engine, each in a process of its own and on the same
+weights, takes its turn at the same work, round by round, so that a machine whose speed drifts treats them alike:
+compare the ratios, and believe no figure of a busy machine.
 """
 
 import argparse
 import json
+import shlex
 import sys
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from minillm.benchmark.plan import NOT_QUANTIZED, QUANTIZATIONS, Plan, modes
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
-from minillm.metrics import time_per_output_token
-
-if TYPE_CHECKING:
-    import torch
 
 PROG = "minillm bench"
+GRID = {"prompt_tokens": [32, 512, 2048], "context": [64, 512, 2048], "batch": [1, 8], "new_tokens": 32, "runs": 3}
+QUICK = {"prompt_tokens": [128], "context": [128], "batch": [1], "new_tokens": 16, "runs": 2}
 
+_EPILOG = """\
+Without any flags it takes one to two minutes on two cores (SmolLM2-135M): prompts of 32, 512 and 2,048 tokens;
+decoding 32 tokens behind 64, 512 and 2,048, for 1 sequence and for 8; 3 rounds after one that is not counted.
+A peer adds its own time. Engines choose the likeliest token; tokenizing, sampling and text are not timed.
 
-@dataclass(frozen=True)
-class Run:
-    """One request of one engine: rates in tokens per second. A prompt's ends when its first token is chosen (TTFT)."""
-
-    prefill_tokens_per_s: float
-    decode_tokens_per_s: float
-
-
-# An engine, loaded: given prompt ids and a number of tokens to generate, one timed request.
-Engine = Callable[[list[int], int], Run]
+llama.cpp gets the same weights in a file that is written for it, and quantized by its own quantizer, every matrix
+in one format: float32 is set beside F32, bfloat16 beside BF16, int8 beside Q8_0, int4 beside Q4_1 and Q4_0. Its
+keys and values stay in float16, its own default. Such files, and the model of --random (2.5 GB for llama-3.2-1b),
+lie in $MINILLM_CACHE (default: ~/.cache/minillm) while it runs, and are removed at the end.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns its exit code."""
-    parser = Parser(prog=PROG, description="Measure prefill and decode at batch 1, greedily.")
-    parser.add_argument("--model", help="an alias, a directory or a hub id (default: smollm2-135m)")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
-    parser.add_argument("--dtype", nargs="+", default=["auto"], help="one or more of float32, bfloat16, float16, auto")
-    parser.add_argument("--compare", choices=["transformers"], help="also run this engine, in turns")
-    parser.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
-    parser.add_argument("--new-tokens", type=int, default=64, metavar="N")
-    parser.add_argument("--runs", type=int, default=5, metavar="N", help="counted runs, after one that is not")
-    parser.add_argument("--json", action="store_true", help="every run as JSON on stdout")
-    args = parser.parse_args(argv)
-    return guarded(lambda: _bench(args), PROG)
+    argv = sys.argv[1:] if argv is None else list(argv)
+    args = _parser().parse_args(argv)
+    return guarded(lambda: _bench(args, argv), PROG)
 
 
-def _bench(args: argparse.Namespace) -> int:
-    import torch
+def _parser() -> Parser:
+    parser = Parser(
+        prog=PROG,
+        description="Measure prefill, decode, memory and loading, beside the limits of the machine and other engines.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    model = parser.add_argument_group("what is run")
+    model.add_argument("--model", help="an alias, a directory, a .gguf file or a hub id (default: smollm2-135m)")
+    model.add_argument("--random", metavar="SHAPE", help="random weights of a well-known shape: llama-3.2-1b, say")
+    model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    model.add_argument("--dtype", nargs="+", default=["auto"], help="one or more of float32, bfloat16, float16, auto")
+    model.add_argument(
+        "--quantize", nargs="+", default=[NOT_QUANTIZED], choices=QUANTIZATIONS, help="one or more (default: none)"
+    )
+    model.add_argument(
+        "--kv-dtype", choices=["auto", "int8"], default="auto", help="our keys and values (default: auto)"
+    )
+    model.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        help="decode by compiled code (default: where the weights are quantized)",
+    )
+    model.add_argument("--compare", metavar="ENGINES", help="transformers, llama.cpp or both: transformers,llama.cpp")
+    work = parser.add_argument_group("what is measured")
+    work.add_argument("--prompt-tokens", type=int, nargs="+", metavar="N", help="prefill (default: 32 512 2048)")
+    work.add_argument("--context", type=int, nargs="+", metavar="N", help="decode behind (default: 64 512 2048)")
+    work.add_argument("--batch", type=int, nargs="+", metavar="N", help="sequences that decode (default: 1 8)")
+    work.add_argument("--new-tokens", type=int, metavar="N", help="tokens out of each decoding (default: 32)")
+    work.add_argument("--runs", type=int, metavar="N", help="counted rounds, after one that is not (default: 3)")
+    work.add_argument(
+        "--request", type=int, nargs=2, metavar=("IN", "OUT"), help="one request instead: --request 512 128"
+    )
+    work.add_argument("--quick", action="store_true", help="a few seconds: a prompt of 128 tokens, batch 1, 2 rounds")
+    parser.add_argument("--json", action="store_true", help="everything as JSON on stdout; the tables go to stderr")
+    return parser
 
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """What the flags ask to measure. Raises InputError where they contradict each other or make no sense."""
+    wanted: dict[str, Any] = dict(QUICK if args.quick else GRID)
+    if args.request is not None:
+        for name in ("prompt_tokens", "context", "batch", "new_tokens"):
+            if getattr(args, name) is not None:
+                flag = name.replace("_", "-")
+                raise InputError(f"--request says what is measured: leave out --{flag}")
+        tokens_in, tokens_out = args.request
+        wanted |= {"prompt_tokens": [tokens_in], "context": [tokens_in], "batch": [1], "new_tokens": tokens_out}
+    wanted |= {name: getattr(args, name) for name in wanted if getattr(args, name) is not None}
+    return Plan(
+        tuple(wanted["prompt_tokens"]),
+        tuple(wanted["context"]),
+        tuple(wanted["batch"]),
+        wanted["new_tokens"],
+        wanted["runs"],
+    )
+
+
+def _bench(args: argparse.Namespace, argv: Sequence[str]) -> int:
+    plan = plan_of(args)
+    if args.random is not None and args.model is not None:
+        raise InputError("--random and --model name two models: give one of them")
+    from minillm.benchmark.engine import LLAMA_CPP
+    from minillm.benchmark.job import Job, run_job
+    from minillm.benchmark.peers import parse_peers
+    from minillm.benchmark.report import Report
+    from minillm.benchmark.subject import random_subject, subject
     from minillm.device import dtype_name, pick_device, pick_dtype
-    from minillm.loading import DEFAULT_MODEL, open_checkpoint, resolve
 
-    for flag, value, least in (("prompt-tokens", args.prompt_tokens, 1), ("runs", args.runs, 1)):
-        if value < least:
-            raise InputError(f"--{flag} must be at least {least}, not {value}")
-    if args.new_tokens < 2:
-        raise InputError(f"--new-tokens must be at least 2 (a rate needs two points in time), not {args.new_tokens}")
     device = pick_device(args.device)
-    dtypes = [pick_dtype(name, device) for name in args.dtype]
-    path = resolve(DEFAULT_MODEL if args.model is None else args.model)
-    if args.compare and path.is_file():
-        raise InputError(f"--compare needs a directory with safetensors, which both engines read, not {path}")
-    config = open_checkpoint(path).config
-    if args.prompt_tokens + args.new_tokens > config.max_position_embeddings:
-        raise InputError(
-            f"--prompt-tokens and --new-tokens are {args.prompt_tokens + args.new_tokens:,} in all, more than this "
-            f"model's context of {config.max_position_embeddings:,}"
-        )
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {device}", file=sys.stderr)
-    if busy := machine_is_busy():
-        print(f"caution: {busy}; do not trust these figures", file=sys.stderr)
-    results = {}
-    for dtype in dtypes:
-        engines: dict[str, Engine] = {"minillm": minillm_engine(path, device, dtype)}
-        if args.compare:
-            engines["transformers"] = transformers_engine(path, device, dtype)
-        runs = take_turns(engines, config.vocab_size, args.prompt_tokens, args.new_tokens, args.runs)
-        results[dtype_name(dtype)] = runs
-        _print_table(dtype_name(dtype), runs, sys.stderr if args.json else sys.stdout)
+    wanted = modes([dtype_name(pick_dtype(name, device)) for name in args.dtype], args.quantize)
+    peers = parse_peers(args.compare)
+    if LLAMA_CPP in peers and device.type != "cpu":
+        raise InputError(f"llama.cpp is compared on the CPU, not on {device}: add --device cpu")
+    command = shlex.join(["minillm", "bench", *argv])
+    job = Job(plan, wanted, peers, device, args.kv_dtype, args.compile, args.request is not None, command)
+    opened = (
+        subject(args.model, plan, wanted, peers, _tell)
+        if args.random is None
+        else random_subject(args.random, plan, wanted, _tell)
+    )
+    with opened as model:
+        everything = run_job(job, model, Report(sys.stderr if args.json else sys.stdout), _tell)
     if args.json:
-        print(json.dumps({d: {e: [asdict(r) for r in rs] for e, rs in runs.items()} for d, runs in results.items()}))
+        print(json.dumps(everything, indent=1))
     return 0
 
 
-def machine_is_busy(watched_s: float = 0.5) -> str | None:
-    """A sentence if other programs used more than a tenth of the processors while this one slept (Linux only)."""
-    before = _cpu_ticks()
-    time.sleep(watched_s)
-    after = _cpu_ticks()
-    if before is None or after is None or after[1] == before[1]:
-        return None
-    share = (after[0] - before[0]) / (after[1] - before[1])
-    return f"other programs are using {share:.0%} of the processors" if share > 0.1 else None
-
-
-def _cpu_ticks() -> tuple[int, int] | None:
-    """(busy, total) ticks of all processors since boot; None where the system does not say."""
-    try:
-        user, nice, system, idle, iowait, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
-    except (OSError, ValueError):
-        return None
-    busy = user + nice + system + sum(rest[:3])  # rest: interrupts, soft interrupts, time stolen by the hypervisor
-    return busy, busy + idle + iowait
-
-
-def take_turns(
-    engines: dict[str, Engine], vocab_size: int, prompt_tokens: int, new_tokens: int, runs: int
-) -> dict[str, list[Run]]:
-    """A B A B ...; the first round warms up and is not counted. Each run gets other prompt ids."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    measured: dict[str, list[Run]] = {name: [] for name in engines}
-    for turn in range(runs + 1):
-        ids = torch.randint(0, vocab_size, (prompt_tokens,), generator=generator).tolist()
-        for name, engine in engines.items():
-            run = engine(ids, new_tokens)
-            if turn > 0:
-                measured[name].append(run)
-    return measured
-
-
-def minillm_engine(path: Path, device: "torch.device", dtype: "torch.dtype") -> Engine:
-    """Our own engine."""
-    from minillm.generation import Generation
-    from minillm.llm import LLM
-    from minillm.sampler import SamplingParams
-
-    llm = LLM(path, device=device, dtype=dtype)
-
-    def run(ids: list[int], new_tokens: int) -> Run:
-        params = SamplingParams(max_tokens=new_tokens, ignore_eos=True)
-        generation = Generation(llm.model, llm.tokenizer, ids, params, llm.new_cache(len(ids) + new_tokens))
-        generation.run()
-        return _rates(len(ids), generation.token_times_s)
-
-    return run
-
-
-def transformers_engine(path: Path, device: "torch.device", dtype: "torch.dtype") -> Engine:
-    """`generate()` of transformers, greedy, with its own defaults; tokens are timed as they come."""
-    try:
-        from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
-    except ImportError:
-        raise InputError('--compare transformers needs it installed: pip install "minillm[test]"') from None
-    import torch
-    from transformers.utils.logging import disable_progress_bar
-
-    from minillm.device import clock
-
-    disable_progress_bar()
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-    model.to(device)
-
-    class Times(StoppingCriteria):
-        """Never stops; notes when each token was there."""
-
-        def __init__(self) -> None:
-            self.seconds: list[float] = []
-
-        def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-            self.seconds.append(clock(device))
-            return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
-
-    def run(ids: list[int], new_tokens: int) -> Run:
-        tokens = torch.tensor([ids], device=device)
-        times = Times()
-        started = clock(device)
-        model.generate(
-            tokens,
-            attention_mask=torch.ones_like(tokens),
-            do_sample=False,
-            min_new_tokens=new_tokens,
-            max_new_tokens=new_tokens,
-            stopping_criteria=StoppingCriteriaList([times]),
-        )
-        return _rates(len(ids), [at - started for at in times.seconds])
-
-    return run
-
-
-def _rates(prompt_tokens: int, token_times_s: Sequence[float]) -> Run:
-    """The same rule for every engine, from the seconds at which its tokens were there."""
-    tpot_s = time_per_output_token(token_times_s)
-    assert tpot_s is not None, "at least two tokens were asked for"
-    return Run(prompt_tokens / token_times_s[0], 1 / tpot_s)
-
-
-def _print_table(dtype: str, measured: dict[str, list[Run]], file: Any) -> None:
-    """Median (least to most) of each rate, and the ratio of the medians."""
-    rates = {
-        "prefill tok/s": lambda run: run.prefill_tokens_per_s,
-        "decode tok/s": lambda run: run.decode_tokens_per_s,
-    }
-    for title, rate in rates.items():
-        middles = {}
-        for name, runs in measured.items():
-            values = sorted(rate(run) for run in runs)
-            middles[name] = median(values)
-            spread = f"({values[0]:.1f} to {values[-1]:.1f})"
-            print(f"{dtype:<9} {title:<14} {name:<13} {middles[name]:8.1f}  {spread}", file=file)
-        if len(middles) > 1:
-            ours, theirs = middles["minillm"], middles["transformers"]
-            print(f"{dtype:<9} {title:<14} {'ratio':<13} {ours / theirs:8.2f}", file=file)
+def _tell(line: str) -> None:
+    print(f"[{line}]", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

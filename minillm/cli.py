@@ -23,7 +23,7 @@ VERBS = {
     "fetch": "get a model's weights",
     "fit": "how much memory a model needs, and whether a GPU has it",
     "doctor": "check this machine, from the GPU's slot up to PyTorch",
-    "bench": "measure tokens per second, alone or beside transformers",
+    "bench": "measure speed and memory, alone or beside other engines",
     "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
     "grade": "grade your exercises of a chapter",

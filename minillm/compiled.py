@@ -2,20 +2,31 @@
 
 from collections.abc import Callable
 
+from minillm.decode_pass import DecodePass
 from minillm.errors import InputError, MissingError
 from minillm.model import Llama
 
 
 def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
-    """Give the model a decode pass: on the CPU the one in C++ (`native/`). False, and one sentence, where it cannot be.
+    """Give the model a decode pass. False, and one sentence, where it cannot be.
 
-    The first time on a machine takes about ten seconds, for the compiler; what it made is kept.
+    On the CPU it is the one in C++ (`native/`): the first time on a machine takes about ten seconds, for the compiler,
+    and what it made is kept. On CUDA it is the one that Inductor makes of the layers, recorded as a CUDA graph
+    (`inductor/`).
     """
-    from minillm.native.decode_pass import NativeDecodePass
-
     try:
-        model.decode_pass = NativeDecodePass(model)
+        model.decode_pass = _decode_pass(model)
     except (MissingError, InputError) as error:
         say(f"going on without compiled decode: {error}")
         return False
     return True
+
+
+def _decode_pass(model: Llama) -> DecodePass:
+    if model.device.type == "cuda":
+        from minillm.inductor.torch_pass import TorchDecodePass
+
+        return TorchDecodePass(model)
+    from minillm.native.decode_pass import NativeDecodePass
+
+    return NativeDecodePass(model)

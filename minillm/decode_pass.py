@@ -1,4 +1,4 @@
-"""What may stand in for the model in a decode step: the same numbers, in a way made for one token at a time."""
+"""What may stand in for the model in a decode step: the same numbers, by code made for one token at a time."""
 
 from typing import Protocol, runtime_checkable
 
@@ -10,14 +10,14 @@ from minillm.kv_cache import Cache
 
 @runtime_checkable
 class DecodePass(Protocol):
-    """The layers and the head for the newest token of each sequence. `Llama` computes what `takes` refuses."""
+    """The layers and the head for the newest token of each sequence. What `takes` refuses, `Llama` computes itself."""
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
         """Whether it can compute these tokens on this cache: one token per sequence, a kind of cache that it knows."""
         ...
 
     def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
-        """Hidden states after the final norm. Keys and values are written behind what the cache holds, uncounted."""
+        """Hidden states after the final norm. Keys and values are written behind what `cache` holds, not counted in."""
         ...
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:

@@ -230,7 +230,7 @@ class KVCache:
 
 
 class Int8KVCache(KVCache):
-    """A `KVCache` in 8 bits: half the bytes of bfloat16, so twice the tokens in the same memory, read in half the time.
+    """A `KVCache` in 8 bits: half the bytes of bfloat16, so twice the tokens in the same memory.
 
     Each key and each value of a head has a scale of its own (its largest magnitude is 127), for new tokens come one at
     a time. `scales` are those of keys and of values, float32 [num_layers, batch, num_kv_heads, max_seq_len]. The
@@ -243,7 +243,7 @@ class Int8KVCache(KVCache):
         super().__init__(config, max_seq_len, batch_size, device=device, dtype=torch.int8)
 
     def _store(self, layer: int, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Round, write, and widen all tokens so far for the attention in PyTorch; the pass in C++ reads codes."""
+        """Round, write, and widen all tokens so far for attention in PyTorch; the decode pass in C++ reads codes."""
         widened = []
         for codes, scales, new in zip((self.keys, self.values), self.scales, (k, v), strict=True):
             wide = new.float()  # [B, Hkv, T, D]

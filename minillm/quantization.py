@@ -8,8 +8,8 @@ codes as they are stored. A weight is a whole number (its code) times a scale th
     q4_1    code * scale + minimum  code 0..15, two float16 numbers per 32 weights               20/32 bytes
     q4_0    (code - 8) * scale      code 0..15, one float16 scale per 32 weights                 18/32 bytes
 
-The last three are llama.cpp's: its files hold the same codes and scales, block after block. Here the codes are one
-tensor and the scales another, so that a product can take eight scales at a time; nothing is rounded on the way.
+The last three are llama.cpp's: its files hold the same codes and scales, block after block. Here a row's codes come
+first and its scales behind them, so that a product can take eight scales at a time; nothing is rounded on the way.
 
 Source: LLM.int8 (Dettmers et al. 2022) for rows with a scale each; ggml's quantized blocks for the others.
 """

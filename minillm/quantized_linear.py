@@ -15,6 +15,9 @@ from minillm.device import cpu_multiplies
 from minillm.linear import Linear
 from minillm.quantization import QuantizedWeight, empty_quantized
 
+SLAB_NUMBERS = 1 << 18
+"""Of a matrix, widened at a time: 1 MiB in float32."""
+
 
 class QuantizedLinear(nn.Module):
     """`Linear` on a `QuantizedWeight`, to be filled.
@@ -28,11 +31,20 @@ class QuantizedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
 
     def forward(self, input: Float[Tensor, "*rows in_features"]) -> Float[Tensor, "*rows out_features"]:
-        """The product with the numbers that the codes stand for, in a precision that is fast here."""
+        """The product with the numbers that the codes stand for, in a precision that is fast here.
+
+        A slab of rows at a time is widened: it is then still in the processor's cache when it is multiplied.
+        """
         slow = input.device.type == "cpu" and not cpu_multiplies(input.dtype)
         wide = torch.float32 if slow else input.dtype
-        bias = None if self.bias is None else self.bias.to(wide)
-        return F.linear(input.to(wide), self.weight.dequantized(wide), bias).to(input.dtype)  # [..., out]
+        x, bias = input.to(wide), None if self.bias is None else self.bias.to(wide)
+        output = input.new_empty(*input.shape[:-1], self.out_features)  # [..., out]
+        step = max(1, SLAB_NUMBERS // self.in_features)
+        for start in range(0, self.out_features, step):
+            some = slice(start, start + step)
+            slab = self.weight.rows(some).dequantized(wide)  # [step, in]
+            output[..., some] = F.linear(x, slab, None if bias is None else bias[some])
+        return output
 
 
 class QuantizedEmbedding(nn.Module):

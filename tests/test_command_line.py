@@ -445,40 +445,10 @@ def test_the_console_script_lists_its_verbs(capsys):
 
 def test_help_needs_no_torch():
     """Flags are answered before the heavy libraries are imported."""
-    for module in (generate, chat):
+    for module in (generate, chat, bench):
         probe = f"import sys, {module.__name__} as m\ntry: m.main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"  # noqa: E501
         done = subprocess.run([sys.executable, "-c", probe], capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode()
-
-
-def test_the_bench_runs_side_by_side_with_transformers(tiny_dir, capsys):
-    args = ("--runs", "1", "--prompt-tokens", "5", "--new-tokens", "3", "--dtype", "float32", "--json")
-    code, out, err = call(capsys, "bench", "--model", tiny_dir, "--compare", "transformers", *args)
-    assert code == 0
-    measured = json.loads(out)["float32"]
-    assert set(measured) == {"minillm", "transformers"}
-    assert all(run["decode_tokens_per_s"] > 0 for runs in measured.values() for run in runs)
-    assert "ratio" in err, "beside JSON the table goes to stderr"
-
-
-BENCH_WRONG = {
-    "a dtype": (["--dtype", "int3"], "unknown dtype"),
-    "more tokens than the context": (["--prompt-tokens", "250", "--new-tokens", "7"], "context of 256"),
-    "a file that transformers cannot share": (["--compare", "transformers", "--model", __file__], "directory"),
-}
-
-
-@pytest.mark.parametrize("name", BENCH_WRONG)
-def test_the_bench_refuses_before_it_measures(name, tiny_dir, capsys):
-    args, word = BENCH_WRONG[name]
-    code, out, err = call(capsys, "bench", "--model", tiny_dir, *args)
-    assert (code, out) == (2, "")
-    assert word in err
-
-
-def test_the_bench_applies_one_rule_to_every_engine():
-    run = bench._rates(12, [3.0, 3.5, 4.5])
-    assert (run.prefill_tokens_per_s, run.decode_tokens_per_s) == (4.0, 1 / 0.75)
 
 
 @pytest.mark.parametrize(("busy", "wish", "spin"), [(True, None, "1000"), (False, None, None), (True, "7", "7")])

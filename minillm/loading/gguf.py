@@ -57,10 +57,27 @@ def hf_name(gguf_name: str) -> str:
     return gguf_name
 
 
+def gguf_name(hf_name: str) -> str:
+    """The other way round: GGUF's name of a tensor that a Llama has."""
+    stem, _, kind = hf_name.rpartition(".")
+    for ours, theirs in TOP_LEVEL.items():
+        if stem == theirs:
+            return f"{ours}.{kind}"
+    layer, _, inner = stem.removeprefix("model.layers.").partition(".")
+    ours = next(ours for ours, theirs in IN_LAYER.items() if theirs == inner)
+    return f"blk.{layer}.{ours}.{kind}"
+
+
 def unpermute(rows: Shaped[Tensor, "rows ..."], head_dim: int) -> Shaped[Tensor, "rows ..."]:
     """Rows of Q or K (whole heads; weight, its blocks, or bias) from GGUF's order to Hugging Face's."""
     pairs = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])  # [heads, D/2, 2, *columns]
     return pairs.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
+
+
+def permute(rows: Float[Tensor, "rows ..."], head_dim: int) -> Float[Tensor, "rows ..."]:
+    """Rows of Q or K (whole heads; weight or bias) from Hugging Face's order to GGUF's: undone by `unpermute`."""
+    halves = rows.view(-1, 2, head_dim // 2, *rows.shape[1:])  # [heads, 2, D/2, *columns]
+    return halves.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
 
 
 class GGUFSource:

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file -> ModelConfig.
+"""The metadata of a GGUF file <-> ModelConfig.
 
 Source: the GGUF specification (the `gguf` library's `constants.Keys`), and what llama.cpp's converter writes.
 """
@@ -78,6 +78,41 @@ def read_gguf_config(
     if result.rope_scaling is not None or not rope_factors:
         raise InputError(f"GGUF: {ROPE_FACTORS} without values, or together with linear scaling, is not supported")
     return _recognise_llama3(result, rope_factors)
+
+
+def write_gguf_config(config: ModelConfig) -> dict[str, int | float | str]:
+    """The keys of a model without a tokenizer: what `read_gguf_config` reads back, and llama.cpp loads.
+
+    Ties and biases are said by the tensors that are there, and "llama3" scaling by one of them (`rope_factors`).
+    """
+    head_dim, scaling = config.head_dim, config.rope_scaling
+    keys: dict[str, int | float | str] = {
+        "llama.vocab_size": config.vocab_size,
+        "llama.embedding_length": config.hidden_size,
+        "llama.feed_forward_length": config.intermediate_size,
+        "llama.block_count": config.num_hidden_layers,
+        "llama.attention.head_count": config.num_attention_heads,
+        "llama.attention.head_count_kv": config.num_key_value_heads,
+        "llama.attention.key_length": head_dim,
+        "llama.attention.value_length": head_dim,
+        "llama.rope.dimension_count": head_dim,
+        "llama.context_length": config.max_position_embeddings,
+        "llama.attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "llama.rope.freq_base": config.rope_theta,
+        "tokenizer.ggml.model": "none",
+    }
+    if scaling is not None and scaling.kind == "linear":
+        keys |= {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": scaling.factor}
+    return keys
+
+
+def rope_factors(config: ModelConfig) -> list[float] | None:
+    """By how much "llama3" scaling divides each frequency: the values of ROPE_FACTORS. None for other models."""
+    from minillm.rope import inverse_frequencies  # imports torch
+
+    if config.rope_scaling is None or config.rope_scaling.kind != "llama3":
+        return None
+    return (inverse_frequencies(replace(config, rope_scaling=None)) / inverse_frequencies(config)).tolist()
 
 
 def _has_any(tensor_names: Collection[str], stems: Sequence[str]) -> bool:

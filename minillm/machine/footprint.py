@@ -18,12 +18,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from minillm.cli import guarded
 from minillm.errors import InputError
 from minillm.machine.formats import FORMATS
 from minillm.machine.memory import Demand, Workload, demand
 from minillm.machine.shape import ModelShape
+
+if TYPE_CHECKING:
+    from minillm.model import Llama
 
 POINTS = ((256, 1), (256, 2), (1024, 1), (1024, 2))
 """(context, batch): two of each."""
@@ -78,36 +82,50 @@ def measure(model: str, shape: ModelShape, context: int, batch: int, *, give_bac
 
 def growth_bytes(model: str, context: int, batch: int) -> int:
     """By how much this process grows, from all imported and warm to the peak of the run."""
-    import torch
-
-    from minillm.config import ModelConfig
-    from minillm.kv_cache import KVCache
-    from minillm.loading.checkpoint import fill, open_checkpoint
+    from minillm.loading.checkpoint import open_checkpoint
+    from minillm.loading.loader import load_model
     from minillm.loading.registry import resolve
-    from minillm.model import Llama
-    from minillm.prefill import prefill
 
-    def run(llama: Llama) -> None:
-        config = llama.config
-        length = min(context, config.max_position_embeddings)
-        ids = torch.arange(batch * length).remainder(config.vocab_size).view(batch, length)  # [B, T]
-        prefill(llama, ids, KVCache(config, length, batch))
+    warm_up()
+    checkpoint = open_checkpoint(resolve(model))
+    before = resident_bytes_from_here()
+    _run(load_model(checkpoint), context, batch)
+    return status_bytes("VmHWM") - before
+
+
+def warm_up() -> None:
+    """Import the engine, start its threads and set up what the libraries set up at their first product."""
+    from minillm.config import ModelConfig
+    from minillm.model import Llama
 
     tiny = Llama(ModelConfig(64, 64, 64, 1, 2, 1, 32, 64))
     for parameter in tiny.parameters():
         parameter.fill_(0.01)
-    run(tiny)  # threads, and what the libraries set up at their first product
-    checkpoint = open_checkpoint(resolve(model))
+    _run(tiny, context=64, batch=1)
+
+
+def resident_bytes_from_here() -> int:
+    """Bytes resident now; the system forgets the peak so far, so that "VmHWM" is that of what comes next."""
     with suppress(OSError):  # where that is not allowed, the peak is that of the whole process: the run's all the same
-        CLEAR_REFS.write_text("5", encoding="utf-8")  # forget the peak so far
-    before = _status_bytes("VmRSS")
-    llama = Llama(checkpoint.config)
-    fill(llama.checkpoint_slots(), checkpoint.tensors)
-    run(llama)
-    return _status_bytes("VmHWM") - before
+        CLEAR_REFS.write_text("5", encoding="utf-8")
+    return status_bytes("VmRSS")
 
 
-def _status_bytes(name: str) -> int:
+def _run(llama: "Llama", context: int, batch: int) -> None:
+    """All prompts in one pass, on a cache for them."""
+    import torch
+
+    from minillm.kv_cache import KVCache
+    from minillm.prefill import prefill
+
+    config = llama.config
+    length = min(context, config.max_position_embeddings)
+    ids = torch.arange(batch * length).remainder(config.vocab_size).view(batch, length)  # [B, T]
+    prefill(llama, ids, KVCache(config, length, batch))
+
+
+def status_bytes(name: str) -> int:
+    """A line of /proc/self/status in bytes: "VmRSS" is the memory that is resident, "VmHWM" its peak so far."""
     lines = STATUS.read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 

@@ -24,7 +24,7 @@ HEAD_DIM_UNIT = 16
 """A head's numbers are taken 16 at a time."""
 
 MOST_ROWS = 8
-"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, one product is faster."""
+"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, a product is faster."""
 
 MOST_COLUMNS = 65536
 """What a row of quantized weights may have: the kernels keep its scales on the stack."""

@@ -1,0 +1,32 @@
+"""The library of llama.cpp, through the low-level functions of `llama-cpp-python`; imported only when asked for."""
+
+import functools
+import importlib.util
+from typing import Any
+
+from minillm.errors import InputError
+
+MISSING = '--compare llama.cpp needs llama-cpp-python: pip install "minillm[bench]" (it is compiled: some minutes)'
+
+
+def require_llama_cpp() -> None:
+    """Raises InputError where it is not installed."""
+    if importlib.util.find_spec("llama_cpp") is None:
+        raise InputError(MISSING)
+
+
+@functools.cache  # also keeps the callback alive, which the library goes on calling
+def llama_cpp() -> Any:
+    """The module, its log silenced: it would write hundreds of lines to stderr."""
+    require_llama_cpp()
+    import ctypes
+
+    import llama_cpp as library  # pyright: ignore[reportMissingImports]
+
+    def silent(level: int, text: bytes, user_data: Any) -> None:
+        """Say nothing."""
+
+    library.minillm_silence = library.llama_log_callback(silent)
+    library.llama_log_set(library.minillm_silence, ctypes.c_void_p(0))
+    library.llama_backend_init()
+    return library

@@ -1,0 +1,105 @@
+"""The handle by which an engine in another process is asked: see `worker.py`."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from minillm.benchmark.engine import EngineSpec
+from minillm.errors import InputError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What an engine says about itself once it is loaded; bytes, and seconds until its first pass was over."""
+
+    load_s: float
+    vocab_size: int
+    weight_bytes: int
+    pass_bytes: int
+    kv_bytes_per_token: int
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class Top:
+    """The two likeliest ids, their logits, and the standard deviation of all logits."""
+
+    ids: list[int]
+    logits: list[float]
+    std: float
+
+
+class RemoteEngine:
+    """An engine in a process of its own, loaded. To be used in a `with`: the process ends with it.
+
+    Raises InputError where the engine cannot be loaded or does not answer.
+    """
+
+    def __init__(self, title: str, spec: EngineSpec) -> None:
+        self.title, self.spec = title, spec
+        command = [sys.executable, "-m", "minillm.benchmark.worker"]
+        # In a session of its own, so that Ctrl-C reaches this process only, which then ends the other.
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,
+        )
+        try:
+            self.loaded = Loaded(**self._ask(do="load", spec=asdict(spec)))
+        except BaseException:
+            self.close()
+            raise
+
+    def prefill(self, tokens: int, room: int, seed: int) -> float:
+        """Seconds for a prompt of random ids, until the first token is chosen; see `Engine.prefill`."""
+        return self._ask(do="prefill", tokens=tokens, room=room, seed=seed)["seconds"]
+
+    def decode(self, batch: int, passes: int) -> float:
+        """Seconds for `passes` decode passes behind that prompt; see `Engine.decode`."""
+        return self._ask(do="decode", batch=batch, passes=passes)["seconds"]
+
+    def top(self, tokens: int, seed: int) -> Top:
+        """What the engine thinks follows random ids."""
+        return Top(**self._ask(do="top", tokens=tokens, seed=seed))
+
+    def peak_bytes(self) -> int | None:
+        """The most that its process has held beyond what it held once imported; None where that is not known."""
+        return self._ask(do="peak")["bytes"]
+
+    @property
+    def process_id(self) -> int:
+        """The operating system's number of the process."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def __enter__(self) -> "RemoteEngine":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _ask(self, **command: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            print(json.dumps(command), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            code = self._process.wait()
+            why = f"signal {-code}, as when memory runs out" if code < 0 else f"exit code {code}, see above"
+            raise InputError(f"the process of {self.title} ended while it was measured ({why})")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise InputError(answer["error"])
+        return answer

@@ -1,0 +1,107 @@
+"""One mode measured from end to end: load every engine, look at its memory, take turns, compare what they compute."""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import torch
+
+from minillm.benchmark.agreement import Agreement, agreement
+from minillm.benchmark.ceilings import measure_ceilings
+from minillm.benchmark.engine import MINILLM, EngineSpec
+from minillm.benchmark.plan import NOT_QUANTIZED, Mode, Plan
+from minillm.benchmark.remote import Loaded, RemoteEngine
+from minillm.benchmark.turns import Run, take_turns
+from minillm.benchmark.watch import Look, Watch
+from minillm.machine.measure import read_bandwidth
+from minillm.machine.roofline import Machine
+
+MEMORY_PROMPT = 512
+"""Memory is looked at while one request runs, whose prompt has so many tokens, or as many as the longest measured."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The peak of an engine's process above the process once imported, in bytes, and what had to be there.
+
+    `peak` is None where the system does not say.
+    """
+
+    peak: int | None
+    weights: int
+    kv: int
+
+    @property
+    def ratio(self) -> float | None:
+        """Peak over (weights + KV): 1 is the least possible."""
+        return None if self.peak is None else self.peak / (self.weights + self.kv)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything that was measured in one mode. `machine` are the ceilings, the best of what this run saw.
+
+    `agreement` is by peer; a quantized mode has none: two quantizers round the same weights to different numbers.
+    """
+
+    mode: Mode
+    loaded: dict[str, Loaded]
+    memory: dict[str, Memory]
+    runs: list[Run]
+    looks: list[Look]
+    machine: Machine
+    agreement: dict[str, Agreement]
+
+
+def measure_mode(mode: Mode, specs: Mapping[str, EngineSpec], plan: Plan, ceilings: Machine, tell: Tell) -> Result:
+    """Load, measure, and let go again. `ceilings` is what was measured before; it is measured again, and the better
+    kept: other programs can only make a ceiling too low.
+    """
+    device = torch.device(specs[MINILLM].device)
+    with ExitStack() as stack:
+        engines, memory = {}, {}
+        for title, spec in specs.items():
+            tell(f"{mode.name}: loading {title}")
+            engines[title] = engine = stack.enter_context(RemoteEngine(title, spec))
+            memory[title] = _memory(engine, plan)
+        watch = Watch(lambda: read_bandwidth(device), [engine.process_id for engine in engines.values()])
+
+        def after_round(number: int) -> None:
+            look = watch.look()
+            what = f"round {number} of {plan.runs}" if number else "the round that is not counted"
+            tell(f"{mode.name}: {what} is over, memory reads {look.bandwidth_bytes_per_s / 1e9:.1f} GB/s")
+
+        runs = take_turns(engines, plan, after_round)
+        agreed = _compare(engines) if mode.quantize == NOT_QUANTIZED else {}
+    best = max(ceilings.bandwidth_bytes_per_s, *(look.bandwidth_bytes_per_s for look in watch.looks))
+    again = measure_ceilings(mode.dtype, device, best)
+    loaded = {title: engine.loaded for title, engine in engines.items()}
+    return Result(
+        mode, loaded, memory, runs, watch.looks[1:], Machine(best, max(ceilings.flops_per_s, again.flops_per_s)), agreed
+    )
+
+
+def _memory(engine: RemoteEngine, plan: Plan) -> Memory:
+    """Run one request in the fresh process, and ask for its peak."""
+    tokens = min(MEMORY_PROMPT, max(plan.lengths))
+    engine.prefill(tokens, plan.room(tokens), seed=0)
+    engine.decode(1, plan.passes)
+    kv_bytes = plan.room(tokens) * engine.loaded.kv_bytes_per_token
+    return Memory(engine.peak_bytes(), engine.loaded.weight_bytes, kv_bytes)
+
+
+def compare_outputs(specs: Mapping[str, EngineSpec]) -> dict[str, Agreement]:
+    """For each peer, whether it computes the model that we compute; for engines that are not loaded yet.
+
+    Ours keeps its keys and values unrounded here: it is the weights that are compared.
+    """
+    specs = {title: replace(spec, kv_dtype=None, compile=False) for title, spec in specs.items()}
+    with ExitStack() as stack:
+        return _compare({title: stack.enter_context(RemoteEngine(title, spec)) for title, spec in specs.items()})
+
+
+def _compare(engines: Mapping[str, RemoteEngine]) -> dict[str, Agreement]:
+    ours = engines[MINILLM]
+    return {title: agreement(ours, peer) for title, peer in engines.items() if peer is not ours}
