@@ -74,7 +74,7 @@ def unpermute(rows: Shaped[Tensor, "rows ..."], head_dim: int) -> Shaped[Tensor,
     return pairs.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
 
 
-def permute(rows: Float[Tensor, "rows ..."], head_dim: int) -> Float[Tensor, "rows ..."]:
+def permute(rows: Shaped[Tensor, "rows ..."], head_dim: int) -> Shaped[Tensor, "rows ..."]:
     """Rows of Q or K (whole heads; weight or bias) from Hugging Face's order to GGUF's: undone by `unpermute`."""
     halves = rows.view(-1, 2, head_dim // 2, *rows.shape[1:])  # [heads, 2, D/2, *columns]
     return halves.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
