@@ -64,7 +64,7 @@ def widened(model: Llama) -> Llama:
 
 
 def round_in_groups(x: Tensor) -> Tensor:
-    """x as the kernels for quantized weights see it: in groups of 32, to whole numbers up to 127 times a scale."""
+    """What the kernels for quantized weights see of x: in groups of 32, whole numbers up to 127 times a scale."""
     grouped = x.float().unflatten(-1, (-1, 32))  # [..., columns / 32, 32]
     scale = grouped.abs().amax(dim=-1, keepdim=True) / 127
     return ((grouped / torch.where(scale == 0, 1.0, scale)).round() * scale).flatten(-2)

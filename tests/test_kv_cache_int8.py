@@ -1,4 +1,4 @@
-"""Keys and values in 8 bits: the same however they come in, in half the bytes, and close to the numbers they stand for."""
+"""Keys and values in 8 bits: the same however they come in, in half the bytes, and close to the numbers."""
 
 import pytest
 import torch

@@ -18,7 +18,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Shaped
 from torch import Tensor
 
 from minillm.config import ModelConfig
@@ -68,13 +68,13 @@ def gguf_name(hf_name: str) -> str:
     return f"blk.{layer}.{ours}.{kind}"
 
 
-def unpermute(rows: Float[Tensor, "rows ..."], head_dim: int) -> Float[Tensor, "rows ..."]:
-    """Rows of Q or K (whole heads; weight or bias) from GGUF's order to Hugging Face's."""
+def unpermute(rows: Shaped[Tensor, "rows ..."], head_dim: int) -> Shaped[Tensor, "rows ..."]:
+    """Rows of Q or K (whole heads; weight, its blocks, or bias) from GGUF's order to Hugging Face's."""
     pairs = rows.view(-1, head_dim // 2, 2, *rows.shape[1:])  # [heads, D/2, 2, *columns]
     return pairs.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
 
 
-def permute(rows: Float[Tensor, "rows ..."], head_dim: int) -> Float[Tensor, "rows ..."]:
+def permute(rows: Shaped[Tensor, "rows ..."], head_dim: int) -> Shaped[Tensor, "rows ..."]:
     """Rows of Q or K (whole heads; weight or bias) from Hugging Face's order to GGUF's: undone by `unpermute`."""
     halves = rows.view(-1, 2, head_dim // 2, *rows.shape[1:])  # [heads, 2, D/2, *columns]
     return halves.transpose(1, 2).reshape(rows.shape)  # [rows, *columns]
