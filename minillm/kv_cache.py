@@ -175,27 +175,27 @@ class KVCache:
         Raises InputError where they do not fit. `length` stays: it is one for all layers, and the caller advances it.
         """
         start, end = self.length, self.length + k.shape[2]
-        self.check_room(end)
+        self._check_entries(layer, k, v)
+        if (k.dtype, k.device) != (self.keys.dtype, self.keys.device):
+            raise InputError(
+                f"this cache holds {self.keys.dtype} on {self.keys.device}, and the model computes {k.dtype} on "
+                f"{k.device}: make it with KVCache(..., device=model.device, dtype=model.dtype)"
+            )
+        keys, values = self.keys[layer], self.values[layer]  # [B, Hkv, max_seq_len, D]
+        keys[:, :, start:end] = k
+        values[:, :, start:end] = v
+        return keys[:, :, :end], values[:, :, :end]  # [B, Hkv, S, D]
+
+    def _check_entries(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Raise InputError unless k and v are new tokens of one layer, for which there is room."""
+        self.check_room(self.length + k.shape[2])
         layers, batch, num_kv_heads, _, head_dim = self.keys.shape
-        if k.shape != (batch, num_kv_heads, end - start, head_dim) or v.shape != k.shape or not 0 <= layer < layers:
+        if k.shape != (batch, num_kv_heads, k.shape[2], head_dim) or v.shape != k.shape or not 0 <= layer < layers:
             # PyTorch would repeat what is too small until it fits.
             raise InputError(
                 f"keys of shape {list(k.shape)} and values of shape {list(v.shape)} for layer {layer} do not fit a "
                 f"cache of {layers} layers, {batch} sequences, {num_kv_heads} heads and head_dim {head_dim}"
             )
-        if (k.dtype, k.device) != (self.keys.dtype, self.keys.device) and not self.scales:
-            raise InputError(
-                f"this cache holds {self.keys.dtype} on {self.keys.device}, and the model computes {k.dtype} on "
-                f"{k.device}: make it with KVCache(..., device=model.device, dtype=model.dtype)"
-            )
-        return self._store(layer, start, end, k, v)
-
-    def _store(self, layer: int, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write at positions start..end; keys and values of positions 0..end, 2 x [B, Hkv, S, D]."""
-        keys, values = self.keys[layer], self.values[layer]  # [B, Hkv, max_seq_len, D]
-        keys[:, :, start:end] = k
-        values[:, :, start:end] = v
-        return keys[:, :, :end], values[:, :, :end]  # [B, Hkv, S, D]
 
     def _new_scales(self) -> tuple[Tensor, ...]:
         """Numbers need none."""
@@ -242,8 +242,17 @@ class Int8KVCache(KVCache):
     ) -> None:
         super().__init__(config, max_seq_len, batch_size, device=device, dtype=torch.int8)
 
-    def _store(self, layer: int, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Round, write, and widen all tokens so far for attention in PyTorch; the decode pass in C++ reads codes."""
+    def append(
+        self,
+        layer: int,
+        k: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+        v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
+    ) -> tuple[
+        Float[Tensor, "batch num_kv_heads kv_len head_dim"], Float[Tensor, "batch num_kv_heads kv_len head_dim"]
+    ]:
+        """Round and write; widen all tokens so far for attention in PyTorch. The decode pass in C++ reads the codes."""
+        self._check_entries(layer, k, v)
+        start, end = self.length, self.length + k.shape[2]
         widened = []
         for codes, scales, new in zip((self.keys, self.values), self.scales, (k, v), strict=True):
             wide = new.float()  # [B, Hkv, T, D]

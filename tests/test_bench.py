@@ -335,9 +335,10 @@ def test_our_bytes_are_those_of_weights_and_cache_as_they_are_stored(tmp_path, q
     write_random_model(config, tmp_path / "model")
     asked = replace(spec(tmp_path / "model"), quantize=quantize, kv_dtype=kv_dtype, compile=False)
     engine = MinillmEngine(asked)
-    numbers = 107 * 64 * 2 + 3 * (64 * (4 + 2 * 2) * 16 + 64 * 64 + 3 * 64 * 96)  # of matrices; no norms
-    bits = {None: 32, "int8": 8, "int4": 5}[quantize]  # int4: a scale and a minimum per 32 besides
-    assert numbers * bits / 8 <= engine.weight_bytes < 1.1 * numbers * bits / 8
+    ends, layers = 107 * 64 * 2, 3 * (64 * (4 + 2 * 2) * 16 + 64 * 64 + 3 * 64 * 96)  # of matrices; no norms
+    bits_of_ends, bits_of_layers = {None: (32, 32), "int8": (8, 8), "int4": (8.5, 5)}[quantize]  # with groups' scales
+    least = (ends * bits_of_ends + layers * bits_of_layers) / 8
+    assert least <= engine.weight_bytes < 1.1 * least
     assert engine.kv_bytes_per_token == 2 * 3 * 2 * (16 + 4 if kv_dtype == "int8" else 4 * 16)
     assert not engine.compiled
     engine.prefill([1, 2, 3], 9)

@@ -7,8 +7,11 @@ from minillm.loading.checkpoint import HEAD, Checkpoint
 from minillm.model import PARTS
 from minillm.quantized_linear import WeightFormats
 
-QUANTIZE = {"int8": "int8", "int4": "q4_1"}
-"""What users ask for, and the format that it means (see `quantization`)."""
+ENDS = ("embed_tokens", "lm_head")
+"""The embedding and the head: in four bits they alone cost a small model more quality than all of its layers."""
+
+QUANTIZE = ("int8", "int4")
+"""What users ask for. int8 is int8 throughout; int4 is q4_1 for the layers and q8_0 for the two ends."""
 
 
 def weight_formats(quantize: str | None, checkpoint: Checkpoint) -> WeightFormats | None:
@@ -19,8 +22,10 @@ def weight_formats(quantize: str | None, checkpoint: Checkpoint) -> WeightFormat
     """
     if quantize is None:
         return None
-    if quantize in QUANTIZE:
-        return lambda name: QUANTIZE[quantize]
+    if quantize == "int8":
+        return lambda name: "int8"
+    if quantize == "int4":
+        return lambda name: "q8_0" if name in ENDS else "q4_1"
     if quantize != "file":
         raise InputError(f"unknown quantization {quantize!r}: use {', '.join(QUANTIZE)}, or file for a GGUF file's own")
     source = checkpoint.tensors
