@@ -84,8 +84,8 @@ def with_rounded_inputs(monkeypatch, model: Llama) -> Llama:
 class RoundedCache(KVCache):
     """Keys and values as a bfloat16 cache keeps them, for a model that computes in float32."""
 
-    def _store(self, layer: int, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return super()._store(layer, start, end, k.bfloat16().float(), v.bfloat16().float())
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        return super().append(layer, k.bfloat16().float(), v.bfloat16().float())
 
 
 def random_cache(

@@ -29,6 +29,9 @@ MOST_ROWS = 8
 MOST_COLUMNS = 65536
 """What a row of quantized weights may have: the kernels keep its scales on the stack."""
 
+POSITIONS_AT_A_TIME = 256
+"""Of the rotary tables: a few torch calls for 256 steps, in the place of as many for each."""
+
 WEIGHT_FORMATS = {torch.float32: 0, torch.bfloat16: 1}
 QUANTIZED_FORMATS = {"int8": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
 CACHE_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
@@ -122,6 +125,7 @@ class NativeDecodePass:
         self._described: _Model | None = None  # the model with the cache that it ran on last
         self._described_for: tuple[object, ...] = ()
         self._layers: Any = None
+        self._angles_of: int | None = None  # the block of positions that `_cos` and `_sin` are for
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
         """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8 made for this model.
@@ -142,9 +146,8 @@ class NativeDecodePass:
         cache.check_room(cache.length + 1)
         model = self._model
         x = model.embed_tokens(ids).float().contiguous()  # [B, 1, E]; float() copies nothing that is float32 already
-        cos, sin = (table.contiguous() for table in rope_tables(cache.positions(1)[:1], model.inv_freq))
-        described = self._describe(cache)
-        self._library.decode_layers(ctypes.byref(described), cache.length, *map(_address, (cos, sin, x)))
+        described, position = self._describe(cache), cache.length
+        self._library.decode_layers(ctypes.byref(described), position, *self._angles(position), _address(x))
         return x
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:
@@ -157,6 +160,18 @@ class NativeDecodePass:
         scores = torch.empty(*hidden.shape[:-1], self._head.rows, dtype=torch.float32)  # [..., V]
         self._library.multiply_rows(ctypes.byref(self._head), _address(x), rows, _address(scores))
         return scores
+
+    def _angles(self, position: int) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
+        """Where the cosines and the sines of a position lie, [head_dim / 2] each; made for many positions at a time."""
+        block, row = divmod(position, POSITIONS_AT_A_TIME)
+        if block != self._angles_of:
+            start = block * POSITIONS_AT_A_TIME
+            positions = torch.arange(start, start + POSITIONS_AT_A_TIME)[None]  # [1, positions]
+            cos, sin = rope_tables(positions, self._model.inv_freq)  # [1, 1, positions, D/2]
+            self._cos, self._sin = cos.contiguous(), sin.contiguous()
+            self._angles_of = block
+        offset = row * self._cos.stride(2) * self._cos.itemsize
+        return _ADDRESS(self._cos.data_ptr() + offset), _ADDRESS(self._sin.data_ptr() + offset)
 
     def _describe(self, cache: KVCache) -> _Model:
         """The addresses of model and cache; made anew only when the cache is another one, or has been released."""
