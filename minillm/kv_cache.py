@@ -59,16 +59,9 @@ class Cache(Protocol):
         ...
 
 
-SCALE_BYTES = 4
-
-
 def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Bytes that one token of one sequence occupies: 2 (K and V) x layers x kv heads x head_dim x element size.
-
-    In int8, each head's key and value have a float32 scale besides: see `Int8KVCache`.
-    """
-    bytes_per_head = config.head_dim * dtype.itemsize + (SCALE_BYTES if dtype == torch.int8 else 0)
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * bytes_per_head
+    """Bytes that one token of one sequence occupies: 2 (K and V) x layers x kv heads x head_dim x element size."""
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * dtype.itemsize
 
 
 def tokens_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, batch_size: int = 1) -> int:
@@ -241,6 +234,7 @@ class Int8KVCache(KVCache):
         self, config: ModelConfig, max_seq_len: int, batch_size: int = 1, *, device: torch.device | str = "cpu"
     ) -> None:
         super().__init__(config, max_seq_len, batch_size, device=device, dtype=torch.int8)
+        self.bytes_per_token += 2 * config.num_hidden_layers * config.num_key_value_heads * torch.float32.itemsize
 
     def append(
         self,

@@ -7,7 +7,7 @@ from tiny import random_ids, save_tiny_model
 
 from minillm import LLM, SamplingParams
 from minillm.errors import InputError
-from minillm.kv_cache import Int8KVCache, KVCache, kv_bytes_per_token, tokens_that_fit
+from minillm.kv_cache import Int8KVCache, KVCache, kv_bytes_per_token
 from minillm.prefill import prefill
 
 CONFIG = native_config(num_hidden_layers=3)
@@ -86,13 +86,12 @@ def test_truncated_tokens_leave_no_trace(model):
 
 def test_bytes_are_those_of_the_formula_and_go_when_it_is_released():
     cache = Int8KVCache(CONFIG, 10, 2)
-    assert kv_bytes_per_token(CONFIG, torch.int8) == 2 * 3 * 2 * (16 + 4)
-    assert cache.bytes_per_token == kv_bytes_per_token(CONFIG, torch.int8)
+    assert cache.bytes_per_token == 2 * 3 * 2 * (16 + 4)
+    assert kv_bytes_per_token(CONFIG, torch.int8) == 2 * 3 * 2 * 16, "the codes alone"
     assert cache.reserved_bytes == 2 * 10 * cache.bytes_per_token
     assert cache.used_bytes == 0
     cache.advance(4)
     assert cache.used_bytes == 2 * 4 * cache.bytes_per_token
-    assert tokens_that_fit(1000 * cache.bytes_per_token, CONFIG, torch.int8) == 1000
     cache.release()
     assert (cache.length, cache.max_seq_len, cache.reserved_bytes) == (0, 0, 0)
 
@@ -137,7 +136,7 @@ def test_a_model_generates_with_it(tiny_dir, compile):
     completion = llm.generate("the cat", SamplingParams(max_tokens=30, ignore_eos=True))
     assert len(completion.token_ids) == 30
     held = len(llm.tokenizer.encode("the cat")) + 29
-    assert completion.metrics.kv_bytes == held * kv_bytes_per_token(llm.config, torch.int8)
+    assert completion.metrics.kv_bytes == held * llm.new_cache(1).bytes_per_token
 
 
 def test_auto_is_the_models_own_dtype(tiny_dir):
