@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+import setuptools  # noqa: F401 - it replaces distutils, and refuses to where something has imported that before
 
 from minillm.cli import wait_politely
 from minillm.errors import InputError
