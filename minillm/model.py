@@ -219,7 +219,7 @@ class Llama(nn.Module):
         """One score per vocabulary entry for the token that would follow each row; always float32."""
         if self.decode_pass is not None and (scores := self.decode_pass.logits(hidden)) is not None:
             return scores  # [..., V]
-        return self.lm_head(hidden.to(self.dtype)).float()  # [..., V]
+        return self.lm_head(hidden).float()  # [..., V]
 
     def checkpoint_slots(self) -> dict[str, Tensor | QuantizedWeight]:
         """Where each tensor of a Hugging Face checkpoint belongs: its name -> a view into our weights.

@@ -57,7 +57,8 @@ def test_bits_per_weight_count_scales(tiny_dir, capsys):
     llm = LLM(tiny_dir, device="cpu", dtype="float32")
     norms = sum(p.numel() for p in llm.model.parameters() if p.dim() == 1)
     matrices = llm.model.num_parameters - norms
-    assert row["weight_bytes"] == matrices * 20 // 32 + norms * 4
+    ends = llm.config.vocab_size * llm.config.hidden_size * (1 if llm.config.tie_word_embeddings else 2)
+    assert row["weight_bytes"] == (matrices - ends) * 20 // 32 + ends * 34 // 32 + norms * 4
     assert row["bits_per_weight"] == pytest.approx(8 * row["weight_bytes"] / (matrices + norms))
 
 
