@@ -7,6 +7,11 @@ from minillm.errors import InputError, MissingError
 from minillm.model import Llama
 
 
+def wants_compiled(compile: bool | None, quantize: str | None) -> bool:
+    """What a user asked for; where nothing was said, what is quantized is compiled: nothing else is fast there."""
+    return quantize is not None if compile is None else compile
+
+
 def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
     """Give the model a decode pass. False, and one sentence, where it cannot be.
 

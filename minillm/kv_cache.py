@@ -262,6 +262,15 @@ class Int8KVCache(KVCache):
         return tuple(torch.empty(shape, device=device, dtype=torch.float32) for _ in range(2))
 
 
+def new_kv_cache(
+    config: ModelConfig, max_seq_len: int, batch_size: int = 1, *, device: torch.device | str, dtype: torch.dtype
+) -> KVCache:
+    """An empty cache that keeps its numbers in `dtype`: for int8, the one that keeps them as codes and scales."""
+    if dtype == torch.int8:
+        return Int8KVCache(config, max_seq_len, batch_size, device=device)
+    return KVCache(config, max_seq_len, batch_size, device=device, dtype=dtype)
+
+
 class NoCache:
     """Keeps nothing, so every step computes every token again: the picture before the cache, and its oracle.
 

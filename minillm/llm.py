@@ -6,11 +6,11 @@ from typing import Any, overload
 
 import torch
 
-from minillm.compiled import compile_decode
+from minillm.compiled import compile_decode, wants_compiled
 from minillm.device import clock, dtype_name, pick_device, pick_dtype
 from minillm.errors import InputError
 from minillm.generation import Completion, Generation
-from minillm.kv_cache import Int8KVCache, KVCache, NoCache
+from minillm.kv_cache import KVCache, NoCache, new_kv_cache
 from minillm.loading import DEFAULT_MODEL, load
 from minillm.loading.loader import tell_on_stderr
 from minillm.machine.limits import known_limits
@@ -52,7 +52,7 @@ class LLM:
             raise InputError(f"unknown kv_dtype {kv_dtype!r}: use int8, or auto for the model's own dtype")
         self.model, self.tokenizer = load(model, device=picked, dtype=pick_dtype(dtype, picked), quantize=quantize)
         self.kv_dtype = torch.int8 if kv_dtype == "int8" else self.model.dtype
-        if quantize is not None if compile is None else compile:
+        if wants_compiled(compile, quantize):
             compile_decode(self.model, tell_on_stderr)
         self.config = self.model.config
         self.limits = known_limits(self.model.device)
@@ -128,9 +128,7 @@ class LLM:
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""
         room = min(max_seq_len, self.config.max_position_embeddings)
-        if self.kv_dtype == torch.int8:
-            return Int8KVCache(self.config, room, device=self.model.device)
-        return KVCache(self.config, room, device=self.model.device, dtype=self.model.dtype)
+        return new_kv_cache(self.config, room, device=self.model.device, dtype=self.kv_dtype)
 
     def __repr__(self) -> str:
         """What it is made of: enough to tell two of them apart in a notebook."""

@@ -11,8 +11,6 @@ from minillm.errors import InputError
 from minillm.kv_cache import Cache, NoCache
 from minillm.model import Llama
 
-FEW_IDS = 16
-
 
 @torch.inference_mode()
 def prefill(
@@ -87,11 +85,7 @@ def as_batch(ids: Any, model: Llama, batch_size: int) -> Int[Tensor, "batch q_le
         tokens = tokens[None]  # [1, T]
     if tokens.dim() != 2 or tokens.shape[0] != batch_size:
         raise InputError(f"ids of shape {list(tokens.shape)} do not fit a cache of {batch_size} sequences")
-    if tokens.numel() <= FEW_IDS:  # a decode step: two operations less in each
-        ids_given = tokens.reshape(-1).tolist()
-        lowest, highest = min(ids_given), max(ids_given)
-    else:
-        lowest, highest = int(tokens.min()), int(tokens.max())
+    lowest, highest = int(tokens.min()), int(tokens.max())
     if lowest < 0 or highest >= model.config.vocab_size:
         wrong = lowest if lowest < 0 else highest
         raise InputError(f"token id {wrong} is outside the vocabulary of {model.config.vocab_size} tokens")

@@ -1,7 +1,7 @@
 """Modules whose weight stays in codes and scales: nothing in float is kept of it.
 
 The decode pass in C++ multiplies the codes as they are. For many rows (prefill), and where there is no C++ compiler, a
-matrix is widened for one product and then let go of: one matrix's worth of memory, and for many rows little time.
+matrix is widened for one product, a slab of rows at a time: little memory, and for many rows little time.
 """
 
 from collections.abc import Callable

@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Float
 
 from minillm.benchmark.engine import EngineSpec
-from minillm.compiled import compile_decode
+from minillm.compiled import compile_decode, wants_compiled
 from minillm.device import DTYPES, clock
 from minillm.errors import InputError, MissingError
-from minillm.kv_cache import Int8KVCache, KVCache
+from minillm.kv_cache import KVCache, new_kv_cache
 from minillm.loading import open_checkpoint
 from minillm.loading.loader import load_model, tell_on_stderr
+from minillm.loading.weight_formats import weight_formats
 from minillm.machine.footprint import warm_up
 from minillm.model import weight_bytes_per_pass
 from minillm.native.build import native_library
@@ -27,9 +28,12 @@ class MinillmEngine:
     def __init__(self, spec: EngineSpec) -> None:
         self.device = torch.device(spec.device)
         checkpoint = open_checkpoint(Path(spec.path))
-        self.model = load_model(checkpoint, device=self.device, dtype=DTYPES[spec.dtype], quantize=spec.quantize)
+        formats = weight_formats(spec.quantize, checkpoint)
+        self.model = load_model(checkpoint, device=self.device, dtype=DTYPES[spec.dtype], formats=formats)
         self.kv_dtype = torch.int8 if spec.kv_dtype == "int8" else self.model.dtype
-        self.compiled = _is_compiled(spec) and compile_decode(self.model, _refuse if spec.compile else tell_on_stderr)
+        self.compiled = wants_compiled(spec.compile, spec.quantize) and compile_decode(
+            self.model, _refuse if spec.compile else tell_on_stderr
+        )
         self.vocab_size = self.model.config.vocab_size
         self.weight_bytes = self.model.nbytes
         self.pass_bytes = weight_bytes_per_pass(self.model)
@@ -40,7 +44,7 @@ class MinillmEngine:
         """Set up what is set up once, with a tiny model; and once for this machine, with the compiler."""
         torch.set_num_threads(spec.threads)
         warm_up()
-        if _is_compiled(spec):
+        if wants_compiled(spec.compile, spec.quantize):
             with suppress(MissingError):
                 native_library()
 
@@ -65,9 +69,7 @@ class MinillmEngine:
         return prefill(self.model, ids, self._new_cache(len(ids), 1))[0].float().cpu().numpy()
 
     def _new_cache(self, room: int, batch: int) -> KVCache:
-        if self.kv_dtype == torch.int8:
-            return Int8KVCache(self.model.config, room, batch, device=self.device)
-        return KVCache(self.model.config, room, batch, device=self.device, dtype=self.model.dtype)
+        return new_kv_cache(self.model.config, room, batch, device=self.device, dtype=self.kv_dtype)
 
     def _copies(self, batch: int) -> KVCache:
         """A cache in which every sequence is the one that was prefilled."""
@@ -79,11 +81,6 @@ class MinillmEngine:
             own[:, :, :, :length] = one[:, :, :, :length]  # [L, B, Hkv, S, ...] from [L, 1, Hkv, S, ...]
         cache.advance(length)
         return cache
-
-
-def _is_compiled(spec: EngineSpec) -> bool:
-    """As `LLM` has it: where nothing is said, what is quantized is decoded by compiled code."""
-    return spec.quantize is not None if spec.compile is None else spec.compile
 
 
 def _refuse(sentence: str) -> None:

@@ -12,6 +12,7 @@ from minillm.loading.checkpoint import Checkpoint, fill, open_checkpoint
 from minillm.loading.registry import Progress, resolve
 from minillm.loading.weight_formats import weight_formats
 from minillm.model import Llama
+from minillm.quantized_linear import WeightFormats
 from minillm.tokenizer import Tokenizer
 
 
@@ -34,11 +35,11 @@ def load(
     Raises MissingError where there is no such model, InputError where it cannot be used.
     """
     checkpoint = open_checkpoint(resolve(model, progress=progress))
-    weight_formats(quantize, checkpoint)  # a wrong word is refused before anything large is read
+    formats = weight_formats(quantize, checkpoint)  # a wrong word is refused before anything large is read
     tokenizer = load_tokenizer(checkpoint)
     checkpoint = replace(checkpoint, config=reconcile(checkpoint.config, tokenizer))
     tokenizer.pad_vocabulary(checkpoint.config.vocab_size)
-    return load_model(checkpoint, device=device, dtype=dtype, quantize=quantize), tokenizer
+    return load_model(checkpoint, device=device, dtype=dtype, formats=formats), tokenizer
 
 
 def load_model(
@@ -46,10 +47,10 @@ def load_model(
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-    quantize: str | None = None,
+    formats: WeightFormats | None = None,
 ) -> Llama:
     """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
-    llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=weight_formats(quantize, checkpoint))
+    llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=formats)
     fill(llama.checkpoint_slots(), checkpoint.tensors)
     return llama
 

@@ -3,7 +3,7 @@
 //
 // The same steps as in minillm/model.py, for the case in which memory is what they wait for: each weight is used for one
 // token per sequence. All but the weights, the keys and the values is so small that it stays in the nearest cache, in
-// float32. A layer is five phases, and between two phases all threads wait for each other.
+// float32. A layer is five phases; each begins when the work of the one before is done.
 
 #include <algorithm>
 #include <cmath>
@@ -97,15 +97,19 @@ template <class Take> void products(const Matrix& w, int from, int to, int batch
         for (int b = 0; b < batch; b++) take(b, row, row_dot(w, row, input[b]) + (w.bias ? w.bias[row] : 0));
 }
 
-// Rows of W for each piece, and `take(b, row, product)` for each row and sequence.
+// `work(from, to)` for each piece of 0..rows, once `input` is prepared and made ready for W.
+template <class Prepare, class Work>
+void share_rows(Crew& crew, int phase, const Matrix& w, int rows, Input& input, Prepare prepare, Work work) {
+    const int pieces = pieces_of(w, rows);
+    auto get_ready = [&] { prepare(); input.ready_for(w); };
+    crew.share(phase, pieces, get_ready,
+               [&](int piece) { work(int64_t(rows) * piece / pieces, int64_t(rows) * (piece + 1) / pieces); });
+}
+
+// `take(b, row, product)` for each row of W and each sequence.
 template <class Prepare, class Take>
 void multiply(Crew& crew, int phase, const Matrix& w, int batch, Input& input, Prepare prepare, Take take) {
-    const int pieces = pieces_of(w, w.rows);
-    auto get_ready = [&] { prepare(); input.ready_for(w); };
-    crew.share(phase, pieces, get_ready, [&](int piece) {
-        const int from = int64_t(w.rows) * piece / pieces, to = int64_t(w.rows) * (piece + 1) / pieces;
-        products(w, from, to, batch, input, take);
-    });
+    share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, batch, input, take); });
 }
 
 template <class Number> class Pass {
@@ -202,10 +206,8 @@ template <class Number> class Pass {
     }
 
     template <class Prepare> void gate_and_up(int phase, const Matrix& w, Input& input, Prepare prepare) {
-        const int half = w.rows / 2, pieces = pieces_of(w, half);
-        auto get_ready = [&] { prepare(); input.ready_for(w); };
-        crew.share(phase, pieces, get_ready, [&](int piece) {
-            const int from = int64_t(half) * piece / pieces, to = int64_t(half) * (piece + 1) / pieces;
+        const int half = w.rows / 2;
+        share_rows(crew, phase, w, half, input, prepare, [&](int from, int to) {
             auto gate = [&](int b, int row, float x) { activated[size_t(b) * half + row] = silu(x); };
             auto up = [&](int b, int row, float x) { activated[size_t(b) * half + row - half] *= x; };
             products(w, from, to, m.batch, input, gate);

@@ -1,4 +1,4 @@
-// y = W x for one vector x, where W is stored in one of five formats. Each row of W is read once, from its first byte to
+// y = W x for one vector x, where W is stored in one of six formats. Each row of W is read once, from its first byte to
 // its last, and met by x, which stays in the nearest cache: the time is the time to read W.
 #pragma once
 
