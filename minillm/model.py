@@ -64,8 +64,8 @@ class Attention(nn.Module):
         self.num_kv_heads = config.num_key_value_heads
         q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.sizes = [q_size, kv_size, kv_size]
-        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=config.attention_bias)
-        self.o_proj = Linear(q_size, config.hidden_size, bias=config.attention_bias)
+        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=config.qkv_bias)
+        self.o_proj = Linear(q_size, config.hidden_size, bias=config.output_bias)
 
     def forward(
         self,
