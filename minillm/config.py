@@ -16,6 +16,10 @@ from minillm.errors import InputError
 ROPE_KINDS = ("linear", "dynamic", "llama3", "yarn", "longrope")
 
 
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""The rules under which frequencies depend on how long the sequence is."""
+
+
 @dataclass(frozen=True)
 class RopeScaling:
     """How rotary frequencies are stretched to reach beyond the context of pre-training (see `rope.py`).
@@ -146,12 +150,35 @@ class ModelConfig:
                 raise InputError(
                     f"{name} has {len(factors)} numbers, and a head of {self.head_dim} has {self.head_dim // 2} pairs"
                 )
+        if scaling.kind == "dynamic" and self.head_dim == 2:
+            raise InputError("dynamic rope scaling needs a head_dim of at least 4, got 2")
+        if scaling.kind == "yarn" and self.rope_theta <= 1:
+            raise InputError(f"yarn rope scaling needs a rope_theta above 1, got {self.rope_theta}")
         longest = int(scaling.factor * scaling.original_max_position_embeddings)
         if scaling.kind == "dynamic" and longest != self.max_position_embeddings:
             raise InputError(
                 f"under dynamic rope scaling, max_position_embeddings ({self.max_position_embeddings}) is factor x "
                 f"original_max_position_embeddings, {longest}"
             )
+
+    @property
+    def beyond_llama(self) -> tuple[str, ...]:
+        """What the arithmetic of this model has that a plain Llama's has not, in words. Code that is made for a plain
+        Llama (a compiled decode pass, a reader's own forward pass) has to say no to a model with any of these.
+
+        Not among them: biases, and rotary scaling that only changes the frequencies a model starts with.
+        """
+        multipliers = (self.embedding_multiplier, self.residual_multiplier, self.logits_scaling)
+        scaling = self.rope_scaling
+        features = {
+            "norms of queries and keys": self.qk_norm,
+            f"a sliding window of {self.sliding_window} tokens": self.sliding_window is not None,
+            "layers without rotary embedding": bool(self.nope_layers),
+            "multipliers": any(each != 1 for each in multipliers) or self.attention_multiplier is not None,
+            "rotary angles that depend on the length": scaling is not None and scaling.kind in LENGTH_DEPENDENT,
+            "scaled rotary embedding": scaling is not None and scaling.attention_factor != 1,
+        }
+        return tuple(name for name, there in features.items() if there)
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any], generation_config: Mapping[str, Any] | None = None) -> "ModelConfig":
