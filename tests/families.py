@@ -236,7 +236,7 @@ def in_old_form(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_config_agrees(family: Family) -> float:
-    """transformers loads the config that we write, and computes the same with it."""
+    """What we write as config.json, transformers loads, and computes the same with it."""
     directory = directory_of(family)
     config = open_checkpoint(directory).config
     with tempfile.TemporaryDirectory() as place:
