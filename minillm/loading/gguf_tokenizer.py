@@ -121,7 +121,7 @@ def _merge(pair: Any) -> tuple[str, str]:
     return left, right
 
 
-def _kinds(tokens: list[str], metadata: Mapping[str, Any]) -> dict[str, int]:
+def _kinds(tokens: list[Any], metadata: Mapping[str, Any]) -> dict[str, int]:
     """What each token is; a file without types has normal ones only."""
     if not all(isinstance(token, str) for token in tokens):
         raise InputError("tokenizer.ggml.tokens of the GGUF file holds what is not text; the file is damaged")
