@@ -34,9 +34,7 @@ def is_known_to_differ(name: str, text: str) -> bool:
         return any(unicodedata.category(character).startswith("M") for character in text)
     if name == "smaug-bpe":  # SmolLM3's "ignore_merges"; llama.cpp merges
         return text.endswith("unreached")
-    if (
-        name == "deepseek-llm"
-    ):  # digits one by one, so that its vocabulary has no token of two; llama.cpp relies on that
+    if name == "deepseek-llm":  # digits one by one; llama.cpp lets its vocabulary see to that
         return re.search(r"\d\d", text) is not None
     return False
 

@@ -1,6 +1,7 @@
 """SentencePiece vocabularies of GGUF files: the joining of pieces, against an implementation of its own."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def joined(text: str, pieces: list[Piece]) -> list[str]:
     scores = {piece.text: piece.score for piece in pieces if piece.kind == Kind.NORMAL}
     parts = list(text.replace(" ", "▁"))
     while True:
-        unions = [(left + right, at) for at, (left, right) in enumerate(zip(parts, parts[1:], strict=False))]
+        unions = [(left + right, at) for at, (left, right) in enumerate(pairwise(parts))]
         possible = [(-scores[union], at) for union, at in unions if union in scores]
         if not possible:
             break
