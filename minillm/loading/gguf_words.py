@@ -2,8 +2,8 @@
 
 A GGUF file names the rule and does not hold it. The rules are the regular expressions of the models' published
 tokenizer.json files; that llama.cpp (src/llama-vocab.cpp: `tokenizer_pre`, `regex_exprs`) means the same by the
-names is checked by its recorded answers (tests/recorded/llama_cpp_tokens.json). A name that is not here is refused: a text
-cut by another model's rule still becomes ids, only others than the model was trained on.
+names is checked by its recorded answers (tests/recorded/llama_cpp_tokens.json). A name that is not here is refused: a
+text cut by another model's rule still becomes ids, only others than the model was trained on.
 
 | names                                | who uses them                                                           |
 |--------------------------------------|-------------------------------------------------------------------------|
