@@ -60,7 +60,7 @@ def load_model(
 
 
 def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
-    """The config, with the tokenizer's end-of-sequence id among its own: any of them may be the one that is stated.
+    """The config, with the tokenizer's end-of-sequence ids among its own: any of them may be the one that is stated.
 
     Raises InputError if the tokenizer makes ids for which the model has no embedding.
     """
@@ -69,8 +69,7 @@ def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
             f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model {config.vocab_size:,}:"
             " they do not belong together"
         )
-    stated = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-    return replace(config, eos_token_ids=tuple(sorted({*config.eos_token_ids, *stated})))
+    return replace(config, eos_token_ids=tuple(sorted({*config.eos_token_ids, *tokenizer.end_ids})))
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
