@@ -16,11 +16,9 @@ from torch import Tensor
 
 from minillm.errors import InputError, MissingError
 from minillm.loading.checkpoint import rows_per_piece
-from minillm.loading.fields import shown
 from minillm.loading.files import read_json_object
+from minillm.loading.shards import INDEX, SINGLE, weight_map_of
 from minillm.quantization import QuantizedWeight
-
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 BYTES_PER_VALUE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
@@ -83,11 +81,9 @@ def _locate(path: Path) -> dict[str, _Entry]:
 def _locate_shards(path: Path) -> dict[str, _Entry]:
     """Follow the index, and check that index and shards name the same tensors, each in the same file."""
     index = path / INDEX
-    weight_map = read_json_object(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise InputError(f"{index} has no weight_map: it must map each tensor to the file that holds it")
+    weight_map = weight_map_of(index, read_json_object(index))
     entries: dict[str, _Entry] = {}
-    for shard in sorted({_shard_name(index, file) for file in weight_map.values()}):
+    for shard in sorted(set(weight_map.values())):
         if not (path / shard).is_file():
             raise MissingError(
                 f"{index} names the file {shard}, which is not there: fetch it, or the whole model again"
@@ -100,13 +96,6 @@ def _locate_shards(path: Path) -> dict[str, _Entry]:
     if absent:
         raise InputError(f"{index} puts the tensor {absent[0]} in {weight_map[absent[0]]}, which does not hold it")
     return entries
-
-
-def _shard_name(index: Path, file: Any) -> str:
-    """A shard is a file beside its index: a name with a path in it could lead anywhere."""
-    if not isinstance(file, str) or file in ("", ".", "..") or any(character in file for character in "/\\:\0"):
-        raise InputError(f"{index} names the shard {shown(file)}, which is not the plain name of a file beside it")
-    return file
 
 
 def _read_header(file: Path) -> dict[str, _Entry]:
