@@ -1,6 +1,7 @@
 """A model hub on loopback: of the hub's HTTP API what `huggingface_hub` asks for when it lists and downloads a model.
 
-The library runs in processes of its own, for it reads its settings from the environment when it is imported.
+The library reads its settings from the environment when it is imported. `run` and `fetch` therefore use processes of
+their own; `Here` sets in this process what the library has read, which is quicker.
 """
 
 import hashlib
@@ -17,7 +18,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+from huggingface_hub import constants
+
 import minillm
+from minillm import fetch as command
 
 REPOSITORY = Path(minillm.__file__).parents[1]
 COMMIT = "a" * 40
@@ -249,6 +254,37 @@ def run(code: str, *arguments: str, hub: Hub | None, home: Path, **changes: str)
         check=False,
         timeout=60,
     )
+
+
+class Here:
+    """`minillm fetch` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: Path):
+        self.monkeypatch, self.capsys, self.home = monkeypatch, capsys, home
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr("minillm.loading.hub.RESUMABLE_BYTES", LARGE_BYTES)
+        monkeypatch.setattr("minillm.loading.download.CHUNK_BYTES", 500)
+        monkeypatch.setattr("minillm.loading.download.PAUSE_S", 0.01)
+
+    def fetch(
+        self, hub: Hub | None, *arguments: str, offline: bool = False, token: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """`minillm fetch ARGUMENTS` (default: org/tiny) from this hub; None: nobody answers."""
+        endpoint = hub.url if hub else "http://127.0.0.1:9"
+        self.monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+        url = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        self.monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+        self.monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        if token is not None:
+            self.monkeypatch.setenv("HF_TOKEN", token)
+        self.capsys.readouterr()
+        code = command.main(arguments or ("org/tiny",))
+        out, err = self.capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, out, err)
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> str:

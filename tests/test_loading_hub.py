@@ -16,6 +16,7 @@ from hub_stand_in import (
     FILES,
     REPOSITORY,
     STRAY,
+    Here,
     Hub,
     environment,
     fetch,
@@ -39,6 +40,11 @@ SHARDED = {name: content for name, content in FILES.items() if name != "model.sa
 NEXT_COMMIT = "b" * 40
 
 
+@pytest.fixture
+def here(monkeypatch, capsys, tmp_path):
+    return Here(monkeypatch, capsys, tmp_path)
+
+
 def directory_of(done: subprocess.CompletedProcess[str]) -> Path:
     """Where a fetch that succeeded has put the model: the only line on stdout."""
     assert done.returncode == 0, done.stderr
@@ -57,33 +63,33 @@ def parts_in(home: Path) -> list[Path]:
 # What is fetched.
 
 
-def test_only_the_files_that_are_read_are_fetched(tmp_path):
+def test_only_the_files_that_are_read_are_fetched(here):
     with serve(Hub()) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
     assert names_in(directory) == set(FILES)
     assert all((directory / name).read_bytes() == content for name, content in FILES.items())
     assert not set(hub.downloads()) & set(STRAY)
 
 
-def test_of_a_sharded_model_the_shards_that_the_index_names_are_fetched(tmp_path):
+def test_of_a_sharded_model_the_shards_that_the_index_names_are_fetched(here):
     with serve(Hub(files={**SHARDED, **STRAY, "model.safetensors": b"the same again, in one file" * 99})) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
     assert names_in(directory) == set(SHARDED)
     assert all((directory / name).read_bytes() == content for name, content in SHARDS.items())
 
 
-def test_the_size_is_told_before_and_lines_go_to_stderr(tmp_path):
+def test_the_size_is_told_before_and_lines_go_to_stderr(here):
     with serve(Hub()) as hub:
-        done = fetch(hub, tmp_path)
+        done = here.fetch(hub)
     first, *_, last = done.stderr.splitlines()
     assert first.startswith(f"fetching org/tiny, commit {COMMIT[:12]}: 6 files, 8.3 kB")
     assert "are free" in first
     assert last == f"org/tiny is in {directory_of(done)}"
 
 
-def test_the_library_that_reads_the_same_cache_finds_the_model_there(tmp_path):
+def test_the_library_that_reads_the_same_cache_finds_the_model_there(here, tmp_path):
     with serve(Hub()) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
     code = "import huggingface_hub; print(huggingface_hub.snapshot_download('org/tiny', local_files_only=True))"
     assert directory_of(run(code, hub=None, home=tmp_path)) == directory
 
@@ -91,73 +97,83 @@ def test_the_library_that_reads_the_same_cache_finds_the_model_there(tmp_path):
 # What is in the cache.
 
 
-@pytest.mark.parametrize("changes", [{}, {"HF_HUB_OFFLINE": "1"}])
-def test_a_model_that_is_in_the_cache_is_used_without_asking_the_hub(tmp_path, changes):
+@pytest.mark.parametrize("changes", [{}, {"offline": True}])
+def test_a_model_that_is_in_the_cache_is_used_without_asking_the_hub(here, changes):
     with serve(Hub()) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
         asked = len(hub.requests)
-        done = fetch(hub, tmp_path, **changes)
+        done = here.fetch(hub, **changes)
         assert directory_of(done) == directory
         assert len(hub.requests) == asked
     assert "already there" in done.stderr
-    assert directory_of(fetch(None, tmp_path, **changes)) == directory
+    assert directory_of(here.fetch(None, **changes)) == directory
 
 
-def test_a_model_of_which_a_file_is_lost_is_not_taken_for_whole(tmp_path):
+def test_a_model_of_which_a_file_is_lost_is_not_taken_for_whole(here):
     with serve(Hub(files=SHARDED)) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
         for lost in [*SHARDS, INDEX, "config.json", "tokenizer.json"]:
             (directory / lost).resolve().unlink()  # the content: a link that leads nowhere stays
-            assert "HF_HUB_OFFLINE forbids" in refused(fetch(None, tmp_path, HF_HUB_OFFLINE="1")), lost
-            assert (directory_of(fetch(hub, tmp_path)) / lost).read_bytes() == SHARDED[lost], lost
+            assert "HF_HUB_OFFLINE forbids" in refused(here.fetch(None, offline=True)), lost
+            assert (directory_of(here.fetch(hub)) / lost).read_bytes() == SHARDED[lost], lost
 
 
-def test_force_asks_for_a_newer_state_and_fetches_what_has_changed(tmp_path):
+def test_force_asks_for_a_newer_state_and_fetches_what_has_changed(here):
     with serve(Hub()) as hub:
-        first = directory_of(fetch(hub, tmp_path))
-        assert directory_of(fetch(hub, tmp_path, "org/tiny", "--force")) == first, "nothing has changed"
+        first = directory_of(here.fetch(hub))
+        assert directory_of(here.fetch(hub, "org/tiny", "--force")) == first, "nothing has changed"
         hub.files["chat_template.jinja"] = b"another"
         hub.commits["main"] = NEXT_COMMIT
-        assert directory_of(fetch(hub, tmp_path)) == first, "it is not looked for unasked"
+        assert directory_of(here.fetch(hub)) == first, "it is not looked for unasked"
         hub.requests.clear()
-        second = directory_of(fetch(hub, tmp_path, "org/tiny", "--force"))
+        second = directory_of(here.fetch(hub, "org/tiny", "--force"))
     assert second.name == NEXT_COMMIT
     assert (second / "chat_template.jinja").read_bytes() == b"another"
     assert hub.downloads() == ["chat_template.jinja"]
-    assert directory_of(fetch(None, tmp_path)) == second
+    assert directory_of(here.fetch(None)) == second
 
 
-def test_a_newer_state_that_was_not_fetched_to_its_end_leaves_the_older_one_in_use(tmp_path):
+def test_a_newer_state_that_was_not_fetched_to_its_end_leaves_the_older_one_in_use(here):
     with serve(Hub()) as hub:
-        first = directory_of(fetch(hub, tmp_path))
+        first = directory_of(here.fetch(hub))
         hub.files["model.safetensors"] = b"longer " * 2000
         hub.commits["main"] = NEXT_COMMIT
         hub.cuts = 10**6
-        refused(fetch(hub, tmp_path, "org/tiny", "--force"))
-    assert directory_of(fetch(None, tmp_path)) == first
+        refused(here.fetch(hub, "org/tiny", "--force"))
+    assert directory_of(here.fetch(None)) == first
 
 
 @pytest.mark.parametrize("how", [("org/tiny", "--revision", "v1.0"), ("org/tiny@v1.0",), (f"org/tiny@{NEXT_COMMIT}",)])
-def test_a_revision_is_a_branch_a_tag_or_a_commit(tmp_path, how):
+def test_a_revision_is_a_branch_a_tag_or_a_commit(here, how):
     with serve(Hub(commits={"main": COMMIT, "v1.0": NEXT_COMMIT})) as hub:
-        directory = directory_of(fetch(hub, tmp_path, *how))
+        directory = directory_of(here.fetch(hub, *how))
     assert directory.name == NEXT_COMMIT
-    assert directory_of(fetch(None, tmp_path, *how)) == directory
-    assert "not reached" in refused(fetch(None, tmp_path)), "main is another one"
+    assert directory_of(here.fetch(None, *how)) == directory
+    assert "not reached" in refused(here.fetch(None)), "main is another one"
+
+
+def test_the_environment_says_where_things_lie_who_asks_whom_and_whether_at_all(tmp_path):
+    with serve(Hub(token="hf_mine")) as hub:
+        directory = directory_of(fetch(hub, tmp_path, HF_TOKEN="hf_mine"))
+        assert directory.is_relative_to(tmp_path / "hub")
+        asked = len(hub.requests)
+        assert "HF_HUB_OFFLINE forbids" in refused(fetch(hub, tmp_path / "elsewhere", HF_HUB_OFFLINE="1"))
+        assert directory_of(fetch(hub, tmp_path, HF_HUB_OFFLINE="1")) == directory
+        assert len(hub.requests) == asked
 
 
 # Broken downloads.
 
 
-def test_a_connection_that_breaks_is_taken_up_where_it_broke(tmp_path):
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(here):
     with serve(Hub(cuts=3)) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
     assert (directory / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     starts = [int(line.split("bytes=")[1].rstrip("-")) for line in hub.requests if "bytes=" in line]
     assert starts == [0, 4000, 6000, 7000]
 
 
-def test_a_fetch_that_was_interrupted_is_taken_up_by_the_next_one(tmp_path):
+def test_a_fetch_that_was_interrupted_is_taken_up_by_the_next_one(here, tmp_path):
     command = [sys.executable, "-c", FETCH, "org/tiny"]
     with serve(Hub(speed=8000.0)) as hub:
         process = subprocess.Popen(command, cwd=REPOSITORY, env=environment(hub, tmp_path), stderr=subprocess.PIPE)
@@ -167,7 +183,7 @@ def test_a_fetch_that_was_interrupted_is_taken_up_by_the_next_one(tmp_path):
         assert process.returncode == 130, err
         (part,) = parts_in(tmp_path)
         kept = part.stat().st_size
-        hub.speed, done = None, fetch(hub, tmp_path)
+        hub.speed, done = None, here.fetch(hub)
     assert (directory_of(done) / "model.safetensors").read_bytes() == FILES["model.safetensors"]
     assert f"bytes={kept}-" in hub.requests[-3], "the rest only"
     assert "already here" in done.stderr
@@ -182,24 +198,24 @@ def wait_for(condition) -> None:
     raise AssertionError("it did not happen within 20 seconds")
 
 
-def test_a_hub_that_knows_no_ranges_sends_all_of_it_again(tmp_path):
+def test_a_hub_that_knows_no_ranges_sends_all_of_it_again(here):
     with serve(Hub(cuts=1, ranges=False)) as hub:
-        directory = directory_of(fetch(hub, tmp_path))
+        directory = directory_of(here.fetch(hub))
     assert (directory / "model.safetensors").read_bytes() == FILES["model.safetensors"]
 
 
-def test_a_connection_that_breaks_for_ever_ends_in_a_sentence_and_nothing_is_lost(tmp_path):
+def test_a_connection_that_breaks_for_ever_ends_in_a_sentence_and_nothing_is_lost(here, tmp_path):
     with serve(Hub(cuts=10**6)) as hub:
-        assert "what has come is kept" in refused(fetch(hub, tmp_path))
+        assert "what has come is kept" in refused(here.fetch(hub))
         (part,) = parts_in(tmp_path)
         assert FILES["model.safetensors"].startswith(part.read_bytes())
         hub.cuts = 0
-        assert names_in(directory_of(fetch(hub, tmp_path))) == set(FILES)
+        assert names_in(directory_of(here.fetch(hub))) == set(FILES)
 
 
-def test_content_that_is_not_what_the_hub_lists_is_thrown_away(tmp_path):
+def test_content_that_is_not_what_the_hub_lists_is_thrown_away(here, tmp_path):
     with serve(Hub(corrupt=True)) as hub:
-        assert "is not the file that it lists" in refused(fetch(hub, tmp_path))
+        assert "is not the file that it lists" in refused(here.fetch(hub))
     assert parts_in(tmp_path) == []
     assert not list(tmp_path.rglob("model.safetensors"))
 
@@ -211,12 +227,12 @@ def test_content_that_is_not_what_the_hub_lists_is_thrown_away(tmp_path):
     ("hub", "changes", "words"),
     [
         (Hub(refusal=(404, "RepoNotFound", "Repository not found")), {}, "no hub model of this name that somebody who"),
-        (Hub(refusal=(401, "RepoNotFound", "")), {"HF_TOKEN": "hf_mine"}, "that the account of your token may see"),
+        (Hub(refusal=(401, "RepoNotFound", "")), {"token": "hf_mine"}, "that the account of your token may see"),
         (Hub(gated=True), {}, "is gated: accept its terms at http://127.0.0.1"),
-        (Hub(gated=True), {"HF_TOKEN": "hf_mine"}, "the account of your token has not been let in: ask for access"),
+        (Hub(gated=True), {"token": "hf_mine"}, "the account of your token has not been let in: ask for access"),
         (
             Hub(refusal=(401, "", "Invalid credentials in Authorization header")),
-            {"HF_TOKEN": "x"},
+            {"token": "x"},
             "not accept your to",
         ),
         (Hub(refusal=(403, "", "")), {}, "does not let somebody who is not logged in read org/tiny"),
@@ -224,21 +240,21 @@ def test_content_that_is_not_what_the_hub_lists_is_thrown_away(tmp_path):
         (Hub(refusal=(500, "", "")), {}, "(it answered 500): try again later"),
         (Hub(commits={"master": COMMIT}), {}, "has no revision 'main'"),
         (None, {}, "could not be asked for it (not reached: ConnectError): check the network"),
-        (None, {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE forbids to fetch it: unset it"),
+        (None, {"offline": True}, "HF_HUB_OFFLINE forbids to fetch it: unset it"),
     ],
 )
-def test_each_refusal_of_the_hub_has_its_sentence(tmp_path, hub, changes, words):
+def test_each_refusal_of_the_hub_has_its_sentence(here, hub, changes, words):
     if hub is None:
-        assert words in refused(fetch(None, tmp_path, **changes))
+        assert words in refused(here.fetch(None, **changes))
     else:
         with serve(dataclasses.replace(hub, requests=[])) as served:
-            assert words in refused(fetch(served, tmp_path, **changes))
+            assert words in refused(here.fetch(served, **changes))
 
 
-def test_a_token_opens_what_is_closed_to_others(tmp_path):
+def test_a_token_opens_what_is_closed_to_others(here):
     with serve(Hub(token="hf_mine")) as hub:
-        assert "no hub model of this name" in refused(fetch(hub, tmp_path))
-        assert names_in(directory_of(fetch(hub, tmp_path, HF_TOKEN="hf_mine"))) == set(FILES)
+        assert "no hub model of this name" in refused(here.fetch(hub))
+        assert names_in(directory_of(here.fetch(hub, token="hf_mine"))) == set(FILES)
 
 
 @pytest.mark.parametrize(
@@ -249,18 +265,18 @@ def test_a_token_opens_what_is_closed_to_others(tmp_path):
         ([], "must hold a JSON object"),
     ],
 )
-def test_what_this_engine_does_not_run_is_refused_before_its_weights_are_fetched(tmp_path, config, words):
+def test_what_this_engine_does_not_run_is_refused_before_its_weights_are_fetched(here, config, words):
     with serve(Hub(files={**FILES, "config.json": json.dumps(config).encode()})) as hub:
-        assert words in refused(fetch(hub, tmp_path))
+        assert words in refused(here.fetch(hub))
     assert set(hub.downloads()) == {"config.json", "generation_config.json"}
 
 
-def test_an_index_that_leads_elsewhere_is_refused_before_anything_large_is_fetched(tmp_path):
+def test_an_index_that_leads_elsewhere_is_refused_before_anything_large_is_fetched(here):
     with serve(Hub(files={**FILES, INDEX: b'{"weight_map": {"a": "../../evil"}}'})) as hub:
-        assert "not the plain name of a file beside it" in refused(fetch(hub, tmp_path))
+        assert "not the plain name of a file beside it" in refused(here.fetch(hub))
         hub.files[INDEX] = b'{"weight_map": {"a": "model-7.safetensors"}}'
-    with serve(Hub(files={**FILES, INDEX: b'{"weight_map": {"a": "model-7.safetensors"}}'})) as hub:
-        assert "lacks model-7.safetensors, which its own index names" in refused(fetch(hub, tmp_path / "2"))
+        hub.commits["main"] = NEXT_COMMIT
+        assert "lacks model-7.safetensors, which its own index names" in refused(here.fetch(hub))
     assert "model.safetensors" not in hub.downloads()
 
 
@@ -286,10 +302,10 @@ download._fill = refuse
         assert "the disk is full: make room in" in refused(run(full + FETCH, "org/tiny", hub=hub, home=tmp_path))
 
 
-def test_a_cache_that_may_not_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+def test_a_cache_that_may_not_be_written_is_named(here, tmp_path):
+    (tmp_path / "hub").write_text("in the way", encoding="utf-8")
     with serve(Hub()) as hub:
-        assert f"in {tmp_path / 'file'}" in refused(fetch(hub, tmp_path / "file"))
+        assert f"in {tmp_path / 'hub'}" in refused(here.fetch(hub))
 
 
 def test_a_malformed_id_is_refused_before_anything_is_asked():
@@ -345,13 +361,13 @@ GGUF = {
         ("org/tiny/sub/tiny.Q8_0.gguf", "sub/tiny.Q8_0.gguf"),
     ],
 )
-def test_of_a_gguf_repository_the_one_file_that_is_named_is_fetched(tmp_path, name, file):
+def test_of_a_gguf_repository_the_one_file_that_is_named_is_fetched(here, name, file):
     with serve(Hub(files={**GGUF, "README.md": b""})) as hub:
-        path = directory_of(fetch(hub, tmp_path, name))
+        path = directory_of(here.fetch(hub, name))
         assert path.read_bytes() == GGUF[file]
         assert set(hub.downloads()) == {file}
-    assert directory_of(fetch(None, tmp_path, name)) == path
-    assert directory_of(fetch(None, tmp_path, name, HF_HUB_OFFLINE="1")) == path
+    assert directory_of(here.fetch(None, name)) == path
+    assert directory_of(here.fetch(None, name, offline=True)) == path
 
 
 def test_a_gguf_file_that_is_not_there_or_not_one_is_refused_by_name():

@@ -65,17 +65,14 @@ def fetch_config_from_hub(model: str | HubId) -> Path:
     """The `config.json` of a hub model, and nothing else of it. Raises as `fetch_from_hub` does."""
     hub_id = _understood(model)
     with in_plain_words(hub_id):
-        from huggingface_hub import errors, hf_hub_download
-
         directory = snapshot_of(hub_id)
-        if directory is not None and (directory / CONFIG).is_file():
-            return directory / CONFIG
-        try:
-            return Path(hf_hub_download(hub_id.repo, CONFIG, revision=hub_id.revision))
-        except errors.LocalEntryNotFoundError:  # before EntryNotFoundError, which it also is
-            raise
-        except errors.EntryNotFoundError:
-            raise MissingError(f"the hub model {hub_id} has no {CONFIG}, so its shape is not stated there") from None
+        if directory is None or not (directory / CONFIG).is_file():
+            listing = _list(hub_id)
+            if CONFIG not in listing.sizes:
+                raise MissingError(f"the hub model {hub_id} has no {CONFIG}, so its shape is not stated there")
+            directory = _fetch_files(listing, [CONFIG], silent)
+            _point_revision_at(listing, CONFIG)
+        return directory / CONFIG
 
 
 def cached(hub_id: HubId) -> Path | None:
