@@ -72,10 +72,15 @@ def test_only_the_files_that_are_read_are_fetched(here):
 
 
 def test_of_a_sharded_model_the_shards_that_the_index_names_are_fetched(here):
-    with serve(Hub(files={**SHARDED, **STRAY, "model.safetensors": b"the same again, in one file" * 99})) as hub:
+    with serve(Hub(files={**SHARDED, **STRAY})) as hub:
         directory = directory_of(here.fetch(hub))
     assert names_in(directory) == set(SHARDED)
     assert all((directory / name).read_bytes() == content for name, content in SHARDS.items())
+
+
+def test_where_one_file_has_all_weights_the_shards_beside_it_are_left_alone(here):
+    with serve(Hub(files={**SHARDED, **FILES})) as hub:
+        assert names_in(directory_of(here.fetch(hub))) == set(FILES)
 
 
 def test_the_size_is_told_before_and_lines_go_to_stderr(here):
@@ -272,12 +277,12 @@ def test_what_this_engine_does_not_run_is_refused_before_its_weights_are_fetched
 
 
 def test_an_index_that_leads_elsewhere_is_refused_before_anything_large_is_fetched(here):
-    with serve(Hub(files={**FILES, INDEX: b'{"weight_map": {"a": "../../evil"}}'})) as hub:
+    with serve(Hub(files={**SHARDED, INDEX: b'{"weight_map": {"a": "../../evil"}}'})) as hub:
         assert "not the plain name of a file beside it" in refused(here.fetch(hub))
         hub.files[INDEX] = b'{"weight_map": {"a": "model-7.safetensors"}}'
         hub.commits["main"] = NEXT_COMMIT
         assert "lacks model-7.safetensors, which its own index names" in refused(here.fetch(hub))
-    assert "model.safetensors" not in hub.downloads()
+    assert not set(hub.downloads()) & set(SHARDS)
 
 
 def test_a_disk_without_room_is_said_before_the_download_and_during_it(tmp_path):
@@ -329,7 +334,7 @@ def sizes(*names: str) -> dict[str, int]:
     [
         (("config.json", "pytorch_model-00001-of-00002.bin"), "only as pytorch_model-00001-of-00002.bin, a pickle"),
         (("params.json", "consolidated.00.pth"), "only as consolidated.00.pth, a pickle"),
-        (("a-Q4_0.gguf", "a-Q8_0.gguf"), r"name one of them, org/tiny/a-Q4_0.gguf \(2.50 GB\), org/tiny/a-Q8_0.gguf"),
+        (("a-Q4_0.gguf", "a-Q8_0.gguf"), r"name one, org/tiny/a-Q4_0.gguf \(2.50 GB\), org/tiny/a-Q8_0.gguf"),
         (("adapter_config.json", "adapter_model.safetensors"), "is an adapter"),
         (("params.json", "consolidated.safetensors"), r"under another name \(consolidated.safetensors\)"),
         (("README.md",), "has no weights: neither model.safetensors nor"),

@@ -33,6 +33,7 @@ from minillm.loading.hub_files import (
 )
 from minillm.loading.hub_id import HubId, parse_hub_id
 from minillm.loading.progress import Meter, Progress, meter, silent, size_text
+from minillm.loading.shards import SINGLE
 
 ASK_TIMEOUT_S = 10.0
 # The library fetches files below this size: seconds at worst, and nothing is lost if they are fetched again.
@@ -142,7 +143,7 @@ def _check_description(hub_id: HubId, directory: Path) -> None:
 
 
 def _weights(listing: Listing, directory: Path) -> list[str]:
-    names = weight_files(directory)
+    names = [SINGLE] if SINGLE in listing.sizes else weight_files(directory)
     absent = [name for name in names if name not in listing.sizes]
     if absent:
         raise MissingError(f"the hub model {listing.hub_id} lacks {absent[0]}, which its own index names: take another")

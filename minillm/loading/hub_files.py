@@ -13,7 +13,7 @@ from typing import Any
 from minillm.errors import InputError, MissingError
 from minillm.loading.files import read_json_object
 from minillm.loading.hub_id import HubId
-from minillm.loading.shards import INDEX, SINGLE, shards_of
+from minillm.loading.shards import INDEX, SINGLE, gguf_files, shards_of, without_weights
 
 CONFIG, GENERATION_CONFIG, TOKENIZER = "config.json", "generation_config.json", "tokenizer.json"
 DESCRIPTION = (CONFIG, GENERATION_CONFIG, INDEX)
@@ -24,15 +24,13 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "chat_templates/*.jinja",
 )
-PICKLES = (".bin", ".pth", ".pt", ".ckpt")
-# GGUF files that are no language model: a vision encoder, statistics for quantizing.
-NO_MODEL = ("mmproj", "imatrix")
 PART_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}$", re.ASCII)
 
 
 def description_files(names: Collection[str]) -> list[str]:
     """What says how the model is made and where its weights are; small, and read first."""
-    return [name for name in DESCRIPTION if name in names]
+    unneeded = INDEX if SINGLE in names else None
+    return [name for name in DESCRIPTION if name in names and name != unneeded]
 
 
 def tokenizer_files(names: Collection[str]) -> list[str]:
@@ -41,11 +39,13 @@ def tokenizer_files(names: Collection[str]) -> list[str]:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """The weights' files, as the index in `directory` names them; without an index, the one file.
+    """The weights' files: the one file, if it is there or no index is; else those that the index names.
 
     Raises InputError where the index makes no sense.
     """
-    return shards_of(directory / INDEX, read_json_object(directory / INDEX)) if _has(directory, INDEX) else [SINGLE]
+    if _has(directory, SINGLE) or not _has(directory, INDEX):
+        return [SINGLE]
+    return shards_of(directory / INDEX, read_json_object(directory / INDEX))
 
 
 def missing_files(directory: Path) -> list[str]:
@@ -60,8 +60,13 @@ def _has(directory: Path, name: str) -> bool:
 
 def check_listing(hub_id: HubId, sizes: Mapping[str, int]) -> None:
     """Raise, in one sentence, if a repository with these files cannot be loaded as a directory."""
+    gguf = gguf_files(sizes)
     if INDEX not in sizes and SINGLE not in sizes:
-        raise _without_weights(hub_id, sizes)
+        if gguf:
+            raise InputError(
+                f"the hub model {hub_id} has its weights as GGUF files: name one, {_choices(hub_id, gguf, sizes)}"
+            )
+        raise without_weights(f"the hub model {hub_id}", sizes)
     if CONFIG not in sizes:
         raise MissingError(f"the hub model {hub_id} has no {CONFIG}, so its shape is not stated there")
     if TOKENIZER not in sizes:
@@ -69,40 +74,6 @@ def check_listing(hub_id: HubId, sizes: Mapping[str, int]) -> None:
             f"the hub model {hub_id} has no {TOKENIZER}, the one form in which minillm reads a tokenizer: where "
             "transformers is installed, AutoTokenizer.from_pretrained(...).save_pretrained(DIRECTORY) writes it"
         )
-
-
-def _without_weights(hub_id: HubId, sizes: Mapping[str, int]) -> Exception:
-    gguf = gguf_files(sizes)
-    if gguf:
-        return InputError(
-            f"the hub model {hub_id} has its weights as GGUF files: name one of them, {_choices(hub_id, gguf, sizes)}"
-        )
-    pickles = sorted(name for name in sizes if PurePosixPath(name).suffix in PICKLES)
-    if any(name.startswith("adapter_model.") for name in sizes):
-        return InputError(
-            f"the hub model {hub_id} is an adapter (LoRA), which changes another model's weights: merge it into that "
-            "one and save the result as safetensors (merge_and_unload of the peft library)"
-        )
-    if pickles:
-        return InputError(
-            f"the hub model {hub_id} has its weights only as {pickles[0]}, a pickle, which can run any code when it is "
-            "read: minillm reads safetensors; look for a revision or a copy of the model that has them, or, where you "
-            "trust its authors, let transformers load it and save_pretrained(DIRECTORY) it"
-        )
-    others = sorted(name for name in sizes if name.endswith(".safetensors"))
-    if others:
-        return InputError(
-            f"the hub model {hub_id} has safetensors only under another name ({others[0]}), with names of tensors of "
-            f"its own: minillm reads {SINGLE} or {INDEX}, as transformers writes them"
-        )
-    return MissingError(f"the hub model {hub_id} has no weights: neither {SINGLE} nor {INDEX}")
-
-
-def gguf_files(names: Collection[str]) -> list[str]:
-    """The GGUF files that are language models."""
-    return sorted(
-        name for name in names if name.endswith(".gguf") and not PurePosixPath(name).name.startswith(NO_MODEL)
-    )
 
 
 def choose_gguf(hub_id: HubId, names: Collection[str], sizes: Mapping[str, int] | None = None) -> str:

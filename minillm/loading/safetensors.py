@@ -1,4 +1,4 @@
-"""Tensors of a safetensors directory: `model.safetensors`, or shards and their index.
+"""Tensors of a safetensors directory: `model.safetensors`, or, where there is none, the shards that the index names.
 
 The files are memory-mapped by the `safetensors` library. Pages of a mapped file count as this process's
 memory for as long as the mapping lives, so each piece of a tensor gets its own short-lived mapping: opening
@@ -17,7 +17,7 @@ from torch import Tensor
 from minillm.errors import InputError, MissingError
 from minillm.loading.checkpoint import rows_per_piece
 from minillm.loading.files import read_json_object
-from minillm.loading.shards import INDEX, SINGLE, weight_map_of
+from minillm.loading.shards import INDEX, SINGLE, gguf_files, weight_map_of, without_weights
 from minillm.quantization import QuantizedWeight
 
 BYTES_PER_VALUE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -65,17 +65,14 @@ class SafetensorsSource:
 
 def _locate(path: Path) -> dict[str, _Entry]:
     """Find every tensor of a directory. Files that the index does not name are not looked at."""
-    if (path / INDEX).is_file():
-        return _locate_shards(path)
     if (path / SINGLE).is_file():
         return _read_header(path / SINGLE)
-    pickles = sorted([*path.glob("*.bin"), *path.glob("*.pth"), *path.glob("*.pt")])
-    if pickles:
-        raise InputError(
-            f"{path} has its weights only as {pickles[0].name}, a format that can run code when it is read: "
-            "convert it to safetensors where you trust it, or fetch the model's safetensors files"
-        )
-    raise MissingError(f"the directory {path} has no weights: neither {SINGLE} nor {INDEX}")
+    if (path / INDEX).is_file():
+        return _locate_shards(path)
+    names = [file.name for file in path.iterdir() if file.is_file()]
+    if gguf := gguf_files(names):
+        raise InputError(f"the directory {path} has its weights as GGUF: name the file itself, {path / gguf[0]}")
+    raise without_weights(f"the directory {path}", names)
 
 
 def _locate_shards(path: Path) -> dict[str, _Entry]:
@@ -110,8 +107,10 @@ def _entry(file: Path, name: str, header: Any) -> _Entry:
     """`header` is the library's slice object, which knows dtype and shape before anything is read."""
     dtype, shape = header.get_dtype(), tuple(header.get_shape())
     if dtype not in BYTES_PER_VALUE:
-        supported = ", ".join(BYTES_PER_VALUE)
-        raise InputError(f"{file}: the tensor {name} is stored as {dtype}, not as floating point ({supported})")
+        raise InputError(
+            f"{file}: the tensor {name} is stored as {dtype}, and only {', '.join(BYTES_PER_VALUE)} are read: take the "
+            "checkpoint from which it was quantized, or a .gguf of it"
+        )
     if not shape or 0 in shape:
         raise InputError(f"{file}: the tensor {name} of shape {list(shape)} holds no rows")
     return _Entry(file, shape, BYTES_PER_VALUE[dtype])
