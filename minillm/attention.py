@@ -42,6 +42,26 @@ def single_query_attention(
     return F.scaled_dot_product_attention(rows, k, v).view(batch, num_heads, 1, head_dim)  # [B, H, 1, D]
 
 
+def windowed_attention(
+    q: Float[Tensor, "batch num_heads q_len head_dim"],
+    k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    v: Float[Tensor, "batch num_kv_heads kv_len head_dim"],
+    window: int,
+) -> Float[Tensor, "batch num_heads q_len head_dim"]:
+    """`causal_attention` of a layer in which each query sees only the newest `window` keys, its own among them.
+
+    What no query sees is cut off, not masked: a decode step reads `window` keys, however many there are. For several
+    queries the windows lie like the steps of a staircase, and what is left of them takes a mask. Source: Mistral 7B
+    (Jiang et al. 2023, section 2).
+    """
+    q_len, kv_len = q.shape[2], min(k.shape[2], window + q.shape[2] - 1)
+    k, v = k[:, :, -kv_len:], v[:, :, -kv_len:]  # [B, Hkv, window + T - 1 at most, D]
+    if kv_len <= window:
+        return causal_attention(q, k, v)  # [B, H, T, D]
+    mask = causal_mask(q_len, kv_len, q.device).triu(diagonal=kv_len - q_len - window + 1)  # [T, S]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)  # [B, H, T, D]
+
+
 def causal_attention(
     q: Float[Tensor, "batch num_heads q_len head_dim"],
     k: Float[Tensor, "batch num_kv_heads kv_len head_dim"],

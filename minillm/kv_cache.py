@@ -5,9 +5,9 @@ change once computed, because no token attends to what comes after it. So they a
 
 The model sees a cache through three members of the `Cache` protocol: `length`, `positions(n)` and
 `attend(layer, q, k, v)`. How and where keys and values are stored is the cache's own affair, which is why
-`model.py` does not change when another kind of cache is added. The caller owns the cache: the model writes new
-entries behind `length`, and only `advance(n)` makes them part of it. A forward pass that is interrupted leaves
-the cache as it was.
+`model.py` does not change when another kind of cache is added. A cache is made from the model's config, and so knows
+which layers see no more than a window of it. The caller owns the cache: the model writes new entries behind `length`,
+and only `advance(n)` makes them part of it. A forward pass that is interrupted leaves the cache as it was.
 """
 
 from typing import Protocol, runtime_checkable
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from minillm.attention import causal_attention
+from minillm.attention import causal_attention, windowed_attention
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 
@@ -69,6 +69,11 @@ def tokens_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, bat
     return num_bytes // (kv_bytes_per_token(config, dtype) * batch_size)
 
 
+def sliding_windows(config: ModelConfig) -> dict[int, int]:
+    """How many of the newest keys a query sees, its own among them, for each layer that has a sliding window."""
+    return dict.fromkeys(config.sliding_layers, config.sliding_window or 0)
+
+
 class KVCache:
     """A dense cache: room for `max_seq_len` tokens of `batch_size` equally long sequences, reserved up front.
 
@@ -103,6 +108,7 @@ class KVCache:
             config.head_dim,
         )
         self.bytes_per_token = kv_bytes_per_token(config, dtype)
+        self.windows = sliding_windows(config)
         try:
             self.keys = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
             self.values = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
@@ -153,7 +159,10 @@ class KVCache:
         v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
     ) -> Float[Tensor, "batch num_heads q_len head_dim"]:
         """Write k and v behind what is held, and attend over both. Raises InputError where they do not fit."""
-        return causal_attention(q, *self.append(layer, k, v))  # [B, H, T, D]
+        keys, values = self.append(layer, k, v)  # [B, Hkv, S, D]
+        if layer in self.windows:
+            return windowed_attention(q, keys, values, self.windows[layer])  # [B, H, T, D]
+        return causal_attention(q, keys, values)  # [B, H, T, D]
 
     def append(
         self,
@@ -284,6 +293,7 @@ class NoCache:
 
     def __init__(self, config: ModelConfig, device: torch.device | str = "cpu") -> None:
         self.max_seq_len = config.max_position_embeddings
+        self.windows = sliding_windows(config)
         self._device = device
 
     def positions(self, num_tokens: int) -> Int[Tensor, "1 q_len"]:
@@ -300,6 +310,8 @@ class NoCache:
         v: Float[Tensor, "batch num_kv_heads q_len head_dim"],
     ) -> Float[Tensor, "batch num_heads q_len head_dim"]:
         """Attend over the tokens of this very pass."""
+        if layer in self.windows:
+            return windowed_attention(q, k, v, self.windows[layer])  # [B, H, T, D]
         return causal_attention(q, k, v)  # [B, H, T, D]
 
     def advance(self, num_tokens: int) -> None:

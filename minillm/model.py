@@ -9,6 +9,7 @@ Source: LLaMA (Touvron et al. 2023), grouped-query attention from Ainslie et al.
 `LlamaForCausalLM` of transformers on random configs and on real weights.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from minillm.config import ModelConfig
+from minillm.config import LENGTH_DEPENDENT, ModelConfig
 from minillm.decode_pass import DecodePass
 from minillm.kv_cache import Cache
 from minillm.linear import Linear
@@ -38,16 +39,35 @@ def rms_norm(
     return (wide * scale).to(x.dtype) * weight
 
 
+def scaled(x: Float[Tensor, "*shape"], factor: float) -> Float[Tensor, "*shape"]:
+    """x, multiplied; by 1, which it is in all models but Granite, at no cost."""
+    return x if factor == 1.0 else x * factor
+
+
 class RMSNorm(nn.Module):
     """`rms_norm` with its learned weight."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, size: int, eps: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(config.hidden_size))
-        self.eps = config.rms_norm_eps
+        self.weight = nn.Parameter(torch.empty(size))
+        self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
         return rms_norm(x, self.weight, self.eps)
+
+
+class QKNorm(nn.Module):
+    """Qwen3's norms: every head of queries and keys is brought to the same size before it is turned."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+
+    def forward(self, qk: Float[Tensor, "batch heads q_len head_dim"]) -> Float[Tensor, "batch heads q_len head_dim"]:
+        q, k = qk[:, : self.num_heads], qk[:, self.num_heads :]  # [B, H, T, D], [B, Hkv, T, D]
+        return torch.cat((self.q_norm(q), self.k_norm(k)), dim=1)  # [B, H + Hkv, T, D]
 
 
 class Attention(nn.Module):
@@ -64,8 +84,13 @@ class Attention(nn.Module):
         self.num_kv_heads = config.num_key_value_heads
         q_size, kv_size = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.sizes = [q_size, kv_size, kv_size]
-        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=config.attention_bias)
-        self.o_proj = Linear(q_size, config.hidden_size, bias=config.attention_bias)
+        self.qkv_proj = Linear(config.hidden_size, sum(self.sizes), bias=config.qkv_bias)
+        self.o_proj = Linear(q_size, config.hidden_size, bias=config.output_bias)
+        self.qk_norm = QKNorm(config) if config.qk_norm else None
+        self.rotates = layer not in config.nope_layers
+        # The cache multiplies scores by 1 / sqrt(head_dim): what a model wants beyond that, its queries bring along.
+        wanted = config.attention_multiplier
+        self.query_scale = 1.0 if wanted is None else wanted * math.sqrt(config.head_dim)
 
     def forward(
         self,
@@ -77,10 +102,13 @@ class Attention(nn.Module):
         batch, q_len, _ = x.shape
         num_heads, num_kv_heads = self.num_heads, self.num_kv_heads
         qkv = self.qkv_proj(x).view(batch, q_len, -1, self.head_dim).transpose(1, 2)  # [B, H + 2 Hkv, T, D]
-        v = qkv[:, num_heads + num_kv_heads :]  # [B, Hkv, T, D]
-        qk = apply_rope(qkv[:, : num_heads + num_kv_heads], cos, sin)  # queries and keys are turned alike
+        qk, v = qkv[:, : num_heads + num_kv_heads], qkv[:, num_heads + num_kv_heads :]  # v: [B, Hkv, T, D]
+        if self.qk_norm is not None:
+            qk = self.qk_norm(qk)  # [B, H + Hkv, T, D]
+        if self.rotates:
+            qk = apply_rope(qk, cos, sin)  # queries and keys are turned alike
         q, k = qk[:, :num_heads], qk[:, num_heads:]  # [B, H, T, D], [B, Hkv, T, D]
-        mixed = cache.attend(self.layer, q, k, v)  # [B, H, T, D]
+        mixed = cache.attend(self.layer, scaled(q, self.query_scale), k, v)  # [B, H, T, D]
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, q_len, -1))  # [B, T, E]
 
 
@@ -106,10 +134,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
-        self.input_layernorm = RMSNorm(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = RMSNorm(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = SwiGLU(config)
+        self.multiplier = config.residual_multiplier
 
     def forward(
         self,
@@ -118,8 +147,8 @@ class DecoderLayer(nn.Module):
         sin: Float[Tensor, "batch 1 q_len half_dim"],
         cache: Cache,
     ) -> Float[Tensor, "batch q_len hidden"]:
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache)  # [B, T, E]
-        return x + self.mlp(self.post_attention_layernorm(x))  # [B, T, E]
+        x = x + scaled(self.self_attn(self.input_layernorm(x), cos, sin, cache), self.multiplier)  # [B, T, E]
+        return x + scaled(self.mlp(self.post_attention_layernorm(x)), self.multiplier)  # [B, T, E]
 
 
 class Llama(nn.Module):
@@ -151,7 +180,7 @@ class Llama(nn.Module):
             table = torch.empty(config.vocab_size, config.hidden_size)  # [V, E]
             self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, _weight=table)
             self.layers = nn.ModuleList(DecoderLayer(config, i) for i in range(config.num_hidden_layers))
-            self.norm = RMSNorm(config)
+            self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if formats is not None:
             quantize_modules(self, formats, device)
@@ -208,24 +237,38 @@ class Llama(nn.Module):
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""
         if self.decode_pass is not None and self.decode_pass.takes(ids, cache):
             return self.decode_pass.hidden(ids, cache)  # [B, 1, E]
-        x = self.embed_tokens(ids)  # [B, T, E]
-        cos, sin = rope_tables(cache.positions(ids.shape[1]), self.inv_freq)  # [B, 1, T, D/2]
+        x = scaled(self.embed_tokens(ids), self.config.embedding_multiplier)  # [B, T, E]
+        q_len = ids.shape[1]
+        cos, sin = self.angles(cache.positions(q_len), cache.length + q_len)  # [B, 1, T, D/2]
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
         for layer in self.layers:
             x = layer(x, cos, sin, cache)  # [B, T, E]
         return self.norm(x)  # [B, T, E]
 
+    def angles(
+        self, positions: Int[Tensor, "batch q_len"], length: int
+    ) -> tuple[Float[Tensor, "batch 1 q_len half_dim"], Float[Tensor, "batch 1 q_len half_dim"]]:
+        """`rope_tables` of these positions, as the config's scaling rule has them for a sequence of `length` tokens."""
+        scaling = self.config.rope_scaling
+        if scaling is None:
+            return rope_tables(positions, self.inv_freq)  # [B, 1, T, D/2]
+        inv_freq = self.inv_freq  # [D/2]
+        if scaling.kind in LENGTH_DEPENDENT:
+            inv_freq = inverse_frequencies(self.config, length).to(inv_freq)
+        return rope_tables(positions, inv_freq, scaling.attention_factor)  # [B, 1, T, D/2]
+
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """One score per vocabulary entry for the token that would follow each row; always float32."""
         if self.decode_pass is not None and (scores := self.decode_pass.logits(hidden)) is not None:
             return scores  # [..., V]
-        return self.lm_head(hidden).float()  # [..., V]
+        return scaled(self.lm_head(hidden).float(), 1 / self.config.logits_scaling)  # [..., V]
 
-    def checkpoint_slots(self) -> dict[str, Tensor | QuantizedWeight]:
+    def checkpoint_slots(self, *, fused: bool = False) -> dict[str, Tensor | QuantizedWeight]:
         """Where each tensor of a Hugging Face checkpoint belongs: its name -> a view into our weights.
 
         Fused matrices offer one slice per original matrix, so that filling the slots fills the model without a
-        second copy. A tied model has no slot for `lm_head.weight`.
+        second copy; or, for a checkpoint that has them `fused` as well, themselves. A tied model has no slot for
+        `lm_head.weight`.
         """
         slots: dict[str, Tensor | QuantizedWeight]
         slots = {"model.embed_tokens.weight": self.embed_tokens.weight, "model.norm.weight": self.norm.weight}
@@ -233,7 +276,7 @@ class Llama(nn.Module):
             slots["lm_head.weight"] = self.lm_head.weight
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
-            slots |= {f"model.layers.{index}.{name}": slot for name, slot in _layer_slots(layer).items()}
+            slots |= {f"model.layers.{index}.{name}": slot for name, slot in _layer_slots(layer, fused).items()}
         return {name: slot.data if isinstance(slot, Tensor) else slot for name, slot in slots.items()}
 
 
@@ -241,17 +284,29 @@ PARTS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj
 """Our fused matrices, and the checkpoint's that they are made of."""
 
 
-def _layer_slots(layer: DecoderLayer) -> dict[str, Tensor | QuantizedWeight]:
+def _layer_slots(layer: DecoderLayer, fused: bool) -> dict[str, Tensor | QuantizedWeight]:
     """The slots of one decoder layer, by their names inside the layer."""
     attn, mlp = layer.self_attn, layer.mlp
-    return {
+    slots: dict[str, Tensor | QuantizedWeight] = {
         "input_layernorm.weight": layer.input_layernorm.weight,
         "post_attention_layernorm.weight": layer.post_attention_layernorm.weight,
-        **_row_slots(attn.qkv_proj, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", sizes=attn.sizes),
         **_row_slots(attn.o_proj, "self_attn.o_proj"),
-        **_row_slots(mlp.gate_up_proj, "mlp.gate_proj", "mlp.up_proj", sizes=[mlp.down_proj.in_features] * 2),
         **_row_slots(mlp.down_proj, "mlp.down_proj"),
     }
+    if attn.qk_norm is not None:
+        slots["self_attn.q_norm.weight"] = attn.qk_norm.q_norm.weight
+        slots["self_attn.k_norm.weight"] = attn.qk_norm.k_norm.weight
+    for linear, path, sizes in (
+        (attn.qkv_proj, "self_attn.qkv_proj", attn.sizes),
+        (mlp.gate_up_proj, "mlp.gate_up_proj", [mlp.down_proj.in_features] * 2),
+    ):
+        inside, whole = path.split(".")
+        slots |= (
+            _row_slots(linear, path)
+            if fused
+            else _row_slots(linear, *(f"{inside}.{p}" for p in PARTS[whole]), sizes=sizes)
+        )
+    return slots
 
 
 def _row_slots(

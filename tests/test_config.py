@@ -54,7 +54,9 @@ def test_every_number_of_config_json_arrives_in_its_field():
             "eos_token_id": 4,
         }
     )
-    expected = ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, 0.25, 18.0, None, True, True, True, 3, (4,))
+    expected = ModelConfig(
+        11, 30, 13, 14, 15, 5, 16, 17, 0.25, 18.0, None, True, True, True, True, bos_token_id=3, eos_token_ids=(4,)
+    )
     assert config == expected
 
 
@@ -88,7 +90,7 @@ def test_rope_scaling_is_read_in_its_old_and_new_form(form, key):
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, tie_word_embeddings=True, eos_token_ids=(3, 5), bos_token_id=0),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, rope_scaling=RopeScaling("linear", 2.0)),
         ModelConfig(11, 30, 13, 14, 15, 5, 16, 20000, rope_scaling=RopeScaling("llama3", 8.0, 1.5, 3.0, 64)),
-        ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, attention_bias=True, mlp_bias=True, eos_token_ids=(2,)),
+        ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, qkv_bias=True, output_bias=True, mlp_bias=True, eos_token_ids=(2,)),
     ],
 )
 def test_a_written_config_reads_back_equal_and_means_the_same_to_transformers(tmp_path, config):
@@ -96,8 +98,9 @@ def test_a_written_config_reads_back_equal_and_means_the_same_to_transformers(tm
     assert ModelConfig.from_hf(json.loads(text)) == config
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     theirs = AutoConfig.from_pretrained(tmp_path)
-    for name in ("head_dim", "num_key_value_heads", "tie_word_embeddings", "attention_bias", "mlp_bias"):
+    for name in ("head_dim", "num_key_value_heads", "tie_word_embeddings", "mlp_bias"):
         assert getattr(theirs, name) == getattr(config, name), name
+    assert theirs.attention_bias == config.output_bias
     rope = theirs.rope_parameters
     assert rope["rope_theta"] == config.rope_theta
     assert rope["rope_type"] == (config.rope_scaling.kind if config.rope_scaling else "default")
@@ -125,10 +128,9 @@ def test_absent_optional_fields_have_the_values_that_transformers_gives_them():
 
 
 REFUSED = [
-    ({"model_type": "mistral"}, "architecture 'mistral' is not supported yet; supported: llama"),
+    ({"model_type": "gemma2"}, "architecture 'gemma2' is not supported; supported: llama, mistral, qwen2, qwen3"),
     ({"model_type": None}, "model_type"),
     ({"vocab_size": None}, "vocab_size"),
-    ({"max_position_embeddings": None}, "max_position_embeddings"),
     ({"hidden_size": "abc"}, "hidden_size must be a positive integer, got 'abc'"),
     ({"hidden_size": -8}, "hidden_size must be a positive integer, got -8"),
     ({"hidden_size": 0}, "hidden_size"),
@@ -156,7 +158,7 @@ REFUSED = [
     ({"quantization_config": {"bits": 4}}, "quantization_config"),
     ({"quantization_config": {}}, "quantization_config"),
     ({"attention_multiplier": 0.5}, "the field attention_multiplier = 0.5 is not understood"),
-    ({"rope_scaling": {"type": "yarn", "factor": 2}}, "rope type 'yarn' is not supported"),
+    ({"rope_scaling": {"type": "mrope", "factor": 2}}, "rope type 'mrope' is not supported"),
     ({"rope_scaling": {"type": "linear"}}, "factor"),
     ({"rope_scaling": {"type": "linear", "factor": -2}}, "factor"),
     ({"rope_scaling": "linear"}, "rope_scaling must be an object"),
@@ -201,7 +203,9 @@ def test_gguf_decimals_are_those_that_were_meant():
 def test_gguf_states_by_its_tensors_whether_the_head_is_tied_and_biases_are_there():
     assert read_gguf().tie_word_embeddings
     assert not read_gguf([*TENSORS, "output.weight"]).tie_word_embeddings
-    assert read_gguf([*TENSORS, "blk.0.attn_q.bias"]).attention_bias
+    assert read_gguf([*TENSORS, "blk.0.attn_q.bias"]).qkv_bias
+    assert not read_gguf([*TENSORS, "blk.0.attn_q.bias"]).output_bias
+    assert read_gguf([*TENSORS, "blk.0.attn_output.bias"]).output_bias
     assert not read_gguf([*TENSORS, "blk.0.attn_q.bias"]).mlp_bias
     assert read_gguf([*TENSORS, "blk.0.ffn_up.bias"]).mlp_bias
 

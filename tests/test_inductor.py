@@ -160,7 +160,9 @@ def test_the_model_hands_its_decode_steps_over(model, compiled):
     torch.testing.assert_close(got, expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("changes", [{"attention_bias": True, "mlp_bias": True}, {"tie_word_embeddings": False}, {}])
+@pytest.mark.parametrize(
+    "changes", [{"qkv_bias": True, "output_bias": True, "mlp_bias": True}, {"tie_word_embeddings": False}, {}]
+)
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_functions_that_are_compiled_are_right_for_every_kind_of_layer(changes, masked):
     """Run eagerly, for seconds count: biases, and another head."""

@@ -20,10 +20,9 @@ SIZES = {
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("attention_bias", [True, False])
-@pytest.mark.parametrize("mlp_bias", [True, False])
-def test_the_count_is_that_of_the_model_itself(tied: bool, attention_bias: bool, mlp_bias: bool) -> None:
-    config = ModelConfig(**SIZES, tie_word_embeddings=tied, attention_bias=attention_bias, mlp_bias=mlp_bias)
+@pytest.mark.parametrize("feature", ["qkv_bias", "output_bias", "mlp_bias", "qk_norm", None])
+def test_the_count_is_that_of_the_model_itself(tied: bool, feature: str | None) -> None:
+    config = ModelConfig(**SIZES, tie_word_embeddings=tied, **({feature: True} if feature else {}))
     model = Llama(config)
     assert num_params(shape_of(config)) == model.nbytes // model.dtype.itemsize
 

@@ -26,7 +26,7 @@ CONFIGS = {
     "tied embeddings": tiny_config(tie_word_embeddings=True),
     "multi-head (every query head has its own keys)": tiny_config(num_key_value_heads=6),
     "multi-query (one key head)": tiny_config(num_key_value_heads=1),
-    "attention and mlp biases": tiny_config(attention_bias=True, mlp_bias=True),
+    "attention and mlp biases": tiny_config(qkv_bias=True, output_bias=True, mlp_bias=True),
     "head_dim = hidden_size / heads": tiny_config(head_dim=8),
     "large rope_theta": tiny_config(rope_theta=500000.0),
     "linear rope scaling": tiny_config(rope_scaling=RopeScaling("linear", factor=4.0)),
@@ -258,8 +258,8 @@ def test_angles_stay_float32_in_a_bfloat16_model():
 
 
 def test_an_unknown_rope_scaling_is_refused_by_name():
-    with pytest.raises(InputError, match="'yarn' is not supported"):
-        inverse_frequencies(tiny_config(rope_scaling=RopeScaling("yarn", factor=2.0)))
+    with pytest.raises(InputError, match="'ntk-aware' is not supported"):
+        RopeScaling("ntk-aware", factor=2.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -283,7 +283,7 @@ def test_a_tied_head_is_the_embedding_itself_and_counts_once():
 
 def test_slots_cover_every_weight_exactly_once():
     """Each slot gets its own number; afterwards no weight may hold anything else than one of these numbers."""
-    model = random_model(dataclasses.replace(tiny_config(), attention_bias=True, mlp_bias=True))
+    model = random_model(dataclasses.replace(tiny_config(), qkv_bias=True, output_bias=True, mlp_bias=True))
     for parameter in model.parameters():
         parameter.fill_(-1.0)
     slots = model.checkpoint_slots()

@@ -89,7 +89,7 @@ SHAPES = {
     "groups of 4": {"num_attention_heads": 8},
     "groups of 5": {"num_attention_heads": 5, "num_key_value_heads": 1},
     "groups of 8": {"num_attention_heads": 8, "num_key_value_heads": 1},
-    "biases": {"attention_bias": True, "mlp_bias": True},
+    "biases": {"qkv_bias": True, "output_bias": True, "mlp_bias": True},
     "untied": {"tie_word_embeddings": False},
     "llama3 rope": {"rope_scaling": LLAMA3},
     "head_dim 32": {"head_dim": 32},

@@ -244,7 +244,7 @@ class TestWithoutAvx2:
         assert torch.allclose(native.logits(hidden), plain.logits(hidden), atol=1e-4, rtol=1e-4)
 
     def test_in_bfloat16(self, portable, monkeypatch):
-        model = model_in(None, native_config(attention_bias=True), dtype=torch.bfloat16)
+        model = model_in(None, native_config(qkv_bias=True, output_bias=True), dtype=torch.bfloat16)
         cache = random_cache(model.config, torch.bfloat16, 45)
         model.decode_pass = NativeDecodePass(model)
         expected = step(model, random_ids(1), cache)

@@ -251,10 +251,10 @@ class TestRoomForAMatrix:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("format", FORMATS)
 class TestAModel:
-    CONFIG = native_config(attention_bias=True)
+    CONFIG = native_config(qkv_bias=True, output_bias=True)
 
     def make(self, format, tied, dtype=torch.float32) -> Llama:
-        return model_in(format, native_config(attention_bias=True, tie_word_embeddings=tied), dtype=dtype)
+        return model_in(format, native_config(qkv_bias=True, output_bias=True, tie_word_embeddings=tied), dtype=dtype)
 
     def test_its_bytes_and_numbers_are_counted_once(self, format, tied):
         model, plain = self.make(format, tied), Llama(self.make(format, tied).config)

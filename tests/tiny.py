@@ -38,8 +38,10 @@ def as_transformers(config: ModelConfig) -> LlamaConfig:
                 "high_freq_factor": config.rope_scaling.high_freq_factor,
                 "original_max_position_embeddings": config.rope_scaling.original_max_position_embeddings,
             }
-    shared = (*SIZES, "rms_norm_eps", "tie_word_embeddings", "attention_bias", "mlp_bias")
-    return LlamaConfig(**{name: getattr(config, name) for name in shared}, rope_parameters=rope)
+    shared = (*SIZES, "rms_norm_eps", "tie_word_embeddings", "mlp_bias")
+    bias = config.qkv_bias and config.output_bias
+    assert bias == config.qkv_bias == config.output_bias, "a Llama has both or none"
+    return LlamaConfig(**{name: getattr(config, name) for name in shared}, attention_bias=bias, rope_parameters=rope)
 
 
 def oracle_pair(config: ModelConfig, seed: int = 0) -> tuple[LlamaForCausalLM, Llama]:

@@ -40,6 +40,13 @@ class Fields:
             raise self._refuse(name, value, "a positive integer")
         return value
 
+    def whole_number(self, name: str, default: int) -> int:
+        """As `integer`, and 0."""
+        value = self._take(name, default)
+        if not is_integer(value) or not 0 <= value < 2**31:
+            raise self._refuse(name, value, "a whole number")
+        return value
+
     def number(self, name: str, default: Any = _REQUIRED) -> Any:
         """A positive finite number, as a float (or the default as it stands)."""
         value = self._take(name, default)
@@ -49,6 +56,19 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e38:
             raise self._refuse(name, value, "a positive number")
         return float(value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of positive finite numbers; required, and not empty."""
+        entries = self.entries(name)
+        one_by_one = Fields({str(index): value for index, value in enumerate(entries)}, f"{self.where}: {name}")
+        return tuple(one_by_one.number(index) for index in one_by_one.values)
+
+    def entries(self, name: str, default: Any = _REQUIRED) -> list[Any]:
+        """A list that is not empty (or the default as it stands)."""
+        value = self._take(name, default)
+        if value is not default and (not isinstance(value, list) or not value):
+            raise self._refuse(name, value, "a list")
+        return value
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._take(name, default)

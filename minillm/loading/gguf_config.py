@@ -32,8 +32,9 @@ IGNORED = frozenset({"llama.rope.scaling.finetuned"})
 # The tensor that says by how much each rotary frequency is divided.
 ROPE_FACTORS = "rope_freqs.weight"
 
-# Which tensors carry biases, if any do: Hugging Face's two switches mean all of these.
-ATTENTION_BIASES = ("attn_q", "attn_k", "attn_v", "attn_output")
+# Which tensors carry biases, if any do: each of our switches means all of its own.
+QKV_BIASES = ("attn_q", "attn_k", "attn_v")
+OUTPUT_BIASES = ("attn_output",)
 MLP_BIASES = ("ffn_gate", "ffn_up", "ffn_down")
 
 # The published settings of "llama3" scaling (Llama 3.1, 3.2, 3.3): these three numbers, with a factor of 8 or
@@ -66,7 +67,8 @@ def read_gguf_config(
         rope_theta=_decimal(fields.number("llama.rope.freq_base", 10000.0)),
         rope_scaling=_read_scaling(fields),
         tie_word_embeddings="output.weight" not in tensor_names,
-        attention_bias=_has_any(tensor_names, ATTENTION_BIASES),
+        qkv_bias=_has_any(tensor_names, QKV_BIASES),
+        output_bias=_has_any(tensor_names, OUTPUT_BIASES),
         mlp_bias=_has_any(tensor_names, MLP_BIASES),
         bos_token_id=fields.token_id("tokenizer.ggml.bos_token_id"),
         eos_token_ids=_eos_token_ids(fields),

@@ -1,100 +1,99 @@
 """`config.json` <-> ModelConfig, in the forms that `transformers` 4 and 5 write.
 
-Every field is used, known to be neutral, listed as ignored with the reason, or refused by name.
-Source: `LlamaConfig` and `modeling_rope_utils` of `transformers`.
+Every field is used, known to be neutral, listed as ignored with the reason, or refused by name: see
+`hf_architectures` for what a `model_type` means, `hf_rope` for the rotary settings.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from minillm.config import ModelConfig, RopeScaling
+from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.fields import Fields
+from minillm.loading.hf_architectures import ARCHITECTURES, IGNORED, NEUTRAL, Architecture, architecture_of
+from minillm.loading.hf_rope import read_rope, write_rope
 
-SUPPORTED = ("llama",)
+MISTRAL_WINDOW = 4096
+"""Where Mistral's and Qwen's config.json do not speak of one; null is none."""
 
-# Fields of features that this engine does not have: only these values, which switch the feature off, are
-# accepted.
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "hidden_act": ("silu",),
-    "rope_interleaved": (False,),
-    "sliding_window": (),
-    "use_sliding_window": (False,),
-    "partial_rotary_factor": (1.0, 1),
-    "is_encoder_decoder": (False,),
-    "add_cross_attention": (False,),
-    "cross_attention_hidden_size": (),
-    "chunk_size_feed_forward": (0,),
-    "pruned_heads": ({},),
-    "tie_encoder_decoder": (False,),
-}
-
-# Fields that do not change what the model computes at inference.
-IGNORED = frozenset(
-    # bookkeeping: who wrote the file, and for which software
-    "_name_or_path _commit_hash architectures transformers_version is_llama_config transformers.js_config "  # noqa: SIM905
-    "unsloth_version unsloth_fixed torch_dtype dtype torchscript use_bfloat16 tf_legacy_loss "
-    "_attn_implementation _attn_implementation_autoset attn_implementation tokenizer_class prefix is_decoder "
-    # training only
-    "attention_dropout hidden_dropout initializer_range "
-    # how a projection is cut in pieces for tensor-parallel training: the same sums
-    "pretraining_tp "
-    # what a forward call returns, and how; classification heads
-    "use_cache output_attentions output_hidden_states return_dict return_dict_in_generate output_scores "
-    "id2label label2id problem_type finetuning_task task_specific_params "
-    # tokens that decoding one sequence never meets
-    "pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id forced_eos_token_id "
-    # sampling defaults that old files keep here: SamplingParams says how to sample
-    "do_sample temperature top_k top_p typical_p num_beams num_beam_groups num_return_sequences max_length "
-    "min_length early_stopping repetition_penalty length_penalty diversity_penalty no_repeat_ngram_size "
-    "encoder_no_repeat_ngram_size bad_words_ids exponential_decay_length_penalty suppress_tokens "
-    "begin_suppress_tokens remove_invalid_values".split()
+SAME = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "rms_norm_eps", "tie_word_embeddings", "bos_token_id"),
 )
+"""Fields that are called alike and mean the same in ModelConfig and in every architecture's config.json."""
+
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def read_hf_config(config: Mapping[str, Any], generation_config: Mapping[str, Any]) -> ModelConfig:
     """The body of `ModelConfig.from_hf`."""
     fields = Fields(config, "config.json")
-    architecture = fields.text("model_type")
-    if architecture not in SUPPORTED:
-        raise InputError(f"architecture {architecture!r} is not supported yet; supported: {', '.join(SUPPORTED)}")
+    model_type = fields.text("model_type")
+    kind = architecture_of(model_type)
     if config.get("quantization_config") is not None:
         raise InputError(
             "config.json has a quantization_config: checkpoints whose tensors are stored quantized are only "
             "read as GGUF files; use the unquantized checkpoint, or a .gguf of it"
         )
-    fields.require_neutral({"quantization_config": (), **NEUTRAL})
+    fields.require_neutral({"quantization_config": (), **NEUTRAL, **kind.neutral})
     generation = Fields(generation_config, "generation_config.json")
-    rope_theta, rope_scaling = _read_rope(fields)
+    context = fields.integer("max_position_embeddings", kind.max_position_embeddings)
+    rope = read_rope(fields, model_type, context, kind.rope_theta)
+    num_hidden_layers = fields.integer("num_hidden_layers")
     num_attention_heads = fields.integer("num_attention_heads")
     hidden_size = fields.integer("hidden_size")
+    head_dim = _head_dim(fields, kind, hidden_size, num_attention_heads)
+    bias = _flag_of(fields, "attention_bias", kind.attention_bias)
+    nope_layers = _nope_layers(fields, num_hidden_layers) if model_type == "smollm3" else ()
+    window, sliding_layers = _window(fields, model_type, num_hidden_layers, nope_layers)
     eos_token_ids = {*fields.token_ids("eos_token_id"), *generation.token_ids("eos_token_id")}
     bos_token_id = fields.token_id("bos_token_id")
     result = ModelConfig(
         vocab_size=fields.integer("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=fields.integer("intermediate_size"),
-        num_hidden_layers=fields.integer("num_hidden_layers"),
+        num_hidden_layers=num_hidden_layers,
         num_attention_heads=num_attention_heads,
-        num_key_value_heads=fields.integer("num_key_value_heads", num_attention_heads),
-        head_dim=_head_dim(fields, hidden_size, num_attention_heads),
-        max_position_embeddings=fields.integer("max_position_embeddings"),
-        rms_norm_eps=fields.number("rms_norm_eps", 1e-6),
-        rope_theta=rope_theta,
-        rope_scaling=rope_scaling,
-        tie_word_embeddings=fields.flag("tie_word_embeddings", False),
-        attention_bias=fields.flag("attention_bias", False),
-        mlp_bias=fields.flag("mlp_bias", False),
+        num_key_value_heads=_num_key_value_heads(fields, kind, num_attention_heads),
+        head_dim=head_dim,
+        max_position_embeddings=rope.max_position_embeddings,
+        rms_norm_eps=fields.number("rms_norm_eps", kind.rms_norm_eps),
+        rope_theta=rope.theta,
+        rope_scaling=rope.scaling,
+        tie_word_embeddings=fields.flag("tie_word_embeddings", kind.tie_word_embeddings),
+        qkv_bias=bias or kind.qkv_bias,
+        output_bias=bias,
+        mlp_bias=_flag_of(fields, "mlp_bias", kind.mlp_bias),
+        qk_norm=kind.qk_norm,
+        sliding_window=window,
+        sliding_layers=sliding_layers,
+        nope_layers=nope_layers,
+        **(_multipliers(fields, head_dim) if model_type == "granite" else {}),
         bos_token_id=generation.token_id("bos_token_id") if bos_token_id is None else bos_token_id,
         eos_token_ids=tuple(sorted(eos_token_ids)),
     )
-    fields.refuse_rest(IGNORED)
+    fields.refuse_rest(IGNORED | kind.ignored)
     return result
 
 
-def _head_dim(fields: Fields, hidden_size: int, num_attention_heads: int) -> int:
-    head_dim = fields.integer("head_dim", None)
+def _flag_of(fields: Fields, name: str, decides: bool) -> bool:
+    """A field that some architectures have and the others may only state as false."""
+    if decides:
+        return fields.flag(name, False)
+    if name not in fields.taken:
+        fields.require_neutral({name: (False,)})
+    return False
+
+
+def _num_key_value_heads(fields: Fields, kind: Architecture, num_attention_heads: int) -> int:
+    """Null means as many as heads, whatever the architecture does where there is no such field."""
+    absent = "num_key_value_heads" not in fields.values
+    default = kind.num_key_value_heads if absent else None
+    return fields.integer("num_key_value_heads", default or num_attention_heads)
+
+
+def _head_dim(fields: Fields, kind: Architecture, hidden_size: int, num_attention_heads: int) -> int:
+    head_dim = fields.integer("head_dim", kind.head_dim)
     if head_dim is not None:
         return head_dim
     if hidden_size % num_attention_heads:
@@ -105,67 +104,113 @@ def _head_dim(fields: Fields, hidden_size: int, num_attention_heads: int) -> int
     return hidden_size // num_attention_heads
 
 
-def _read_rope(fields: Fields) -> tuple[float, RopeScaling | None]:
-    """The rotary base, and the scaling: from `rope_parameters` (new) or `rope_theta` with `rope_scaling`
-    (old).
+def _multipliers(fields: Fields, head_dim: int) -> dict[str, Any]:
+    """Granite's four. The one of attention may be the usual one, and is then nothing special."""
+    names = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+    values = {name: fields.number(name, 1.0) for name in names}
+    usual = values["attention_multiplier"] == head_dim**-0.5
+    return {**values, "attention_multiplier": None if usual else values["attention_multiplier"]}
+
+
+def _nope_layers(fields: Fields, num_layers: int) -> tuple[int, ...]:
+    """The layers whose entry in `no_rope_layers` is 0 (so it is 1 where there *is* a rotation); without the list,
+    every `no_rope_layer_interval`-th one.
     """
-    theta = fields.number("rope_theta", None)
-    old, new = fields.table("rope_scaling"), fields.table("rope_parameters")
-    if old is not None and new is not None and old != new:
-        raise InputError("config.json states both rope_scaling and rope_parameters, and they differ: keep one")
-    name = "rope_parameters" if new is not None else "rope_scaling"
-    rope = Fields(new if new is not None else old or {}, f"config.json: {name}")
-    nested_theta = rope.number("rope_theta", None)
-    if theta is not None and nested_theta is not None and theta != nested_theta:
-        raise InputError(f"config.json states rope_theta twice: {theta} and, in {name}, {nested_theta}")
-    scaling = _read_scaling(rope)
-    rope.require_neutral({"partial_rotary_factor": (1.0, 1)})
-    rope.refuse_rest()
-    return theta or nested_theta or 10000.0, scaling
+    interval = fields.integer("no_rope_layer_interval", 4)
+    default = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
+    rotates = fields.entries("no_rope_layers", default)
+    if len(rotates) < num_layers or not all(type(entry) is int and entry in (0, 1) for entry in rotates):
+        raise InputError(f"config.json: no_rope_layers must have a 0 or a 1 for each of the {num_layers} layers")
+    return tuple(layer for layer in range(num_layers) if not rotates[layer])
 
 
-def _read_scaling(rope: Fields) -> RopeScaling | None:
-    kind = rope.text("type", "default")
-    kind = rope.text("rope_type", kind)
-    if kind in ("default", "none"):
-        rope.require_neutral({"factor": (1.0, 1)})
-        return None
-    if kind == "linear":
-        return RopeScaling("linear", rope.number("factor"))
-    if kind == "llama3":
-        scaling = RopeScaling(
-            kind="llama3",
-            factor=rope.number("factor"),
-            low_freq_factor=rope.number("low_freq_factor"),
-            high_freq_factor=rope.number("high_freq_factor"),
-            original_max_position_embeddings=rope.integer("original_max_position_embeddings"),
+def _window(
+    fields: Fields, model_type: str, num_layers: int, nope_layers: tuple[int, ...]
+) -> tuple[int | None, tuple[int, ...]]:
+    """The sliding window, and the layers that have it: all of Mistral's and Phi-3's; in Qwen and SmolLM3, which have
+    a switch for it, those that `layer_types` names.
+    """
+    everywhere = tuple(range(num_layers))
+    if model_type in ("mistral", "phi3"):
+        absent = model_type == "mistral" and "sliding_window" not in fields.values
+        window = fields.integer("sliding_window", MISTRAL_WINDOW if absent else None)
+        return (window, everywhere) if window else (None, ())
+    if model_type not in ("qwen2", "qwen3", "smollm3"):
+        return None, ()
+    absent = model_type != "smollm3" and "sliding_window" not in fields.values
+    window = fields.integer("sliding_window", MISTRAL_WINDOW if absent else None)
+    window = window if fields.flag("use_sliding_window", False) else None
+    first = num_layers if model_type == "smollm3" else fields.whole_number("max_window_layers", 28)
+    usual = nope_layers if model_type == "smollm3" else everywhere[first:]
+    layers = _named_layers(fields, num_layers, usual if window else ())
+    if layers and window is None:
+        raise InputError(
+            "config.json: layer_types names layers of sliding_attention, and there is no window: "
+            "state use_sliding_window and sliding_window, or full_attention"
         )
-        if scaling.low_freq_factor >= scaling.high_freq_factor:
-            raise InputError(
-                f"{rope.where}: low_freq_factor ({scaling.low_freq_factor}) must be below "
-                f"high_freq_factor ({scaling.high_freq_factor})"
-            )
-        return scaling
-    raise InputError(f"{rope.where}: rope type {kind!r} is not supported; supported: default, linear, llama3")
+    return (window, layers) if layers else (None, ())
 
 
-def write_hf_config(config: ModelConfig) -> dict[str, Any]:
+def _named_layers(fields: Fields, num_layers: int, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """The layers that `layer_types` calls sliding; `usual` where the file has no such list."""
+    default = [SLIDING if layer in usual else FULL for layer in range(num_layers)]
+    types = fields.entries("layer_types", default)
+    if len(types) != num_layers or not all(entry in (FULL, SLIDING) for entry in types):
+        raise InputError(
+            f"config.json: layer_types must have {FULL!r} or {SLIDING!r} for each of the {num_layers} layers"
+        )
+    return tuple(layer for layer, entry in enumerate(types) if entry == SLIDING)
+
+
+def write_hf_config(config: ModelConfig, *, fused: bool = False) -> dict[str, Any]:
     """The `config.json` of a model: what `read_hf_config` reads back, and `transformers` (4 and 5) loads.
 
-    Rotary settings are written in the old form, which both of its generations understand.
+    Its `model_type` is the first in whose terms the model can be said, plain Llama before the others. `fused`: the
+    checkpoint has its projections fused (`self_attn.qkv_proj`, `mlp.gate_up_proj`), as Phi-3 alone has them.
+    Raises InputError for features that no architecture has together.
     """
-    values = asdict(config)
-    eos_token_ids, scaling = list(values.pop("eos_token_ids")), values.pop("rope_scaling")
-    if scaling is not None:
-        scaling = {"rope_type": scaling.pop("kind"), **scaling}
-        if scaling["rope_type"] == "linear":
-            scaling = {"rope_type": "linear", "factor": scaling["factor"]}
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+    for model_type, kind in ARCHITECTURES.items():
+        if fused != (model_type == "phi3"):
+            continue
+        written = _written(config, model_type, kind)
+        try:
+            if read_hf_config(written, {}) == config:
+                return written
+        except InputError:  # not in the terms of this one
+            continue
+    raise InputError(f"no architecture of transformers has what this model has: {config}")
+
+
+def _written(config: ModelConfig, model_type: str, kind: Architecture) -> dict[str, Any]:
+    """The config in the terms of one architecture, as far as it has any: what it cannot say is left out."""
+    eos_token_ids, layers = list(config.eos_token_ids), range(config.num_hidden_layers)
+    written = {
+        "architectures": [kind.class_name],
+        "model_type": model_type,
         "hidden_act": "silu",
         "torch_dtype": "float32",
         "eos_token_id": eos_token_ids[0] if len(eos_token_ids) == 1 else eos_token_ids or None,
-        "rope_scaling": scaling,
-        **values,
+        **{name: getattr(config, name) for name in SAME},
+        **write_rope(config),
     }
+    if kind.attention_bias:
+        written["attention_bias"] = config.output_bias
+    if kind.mlp_bias:
+        written["mlp_bias"] = config.mlp_bias
+    if model_type in ("mistral", "phi3"):
+        written["sliding_window"] = config.sliding_window
+    if model_type == "phi3" and config.rope_scaling is not None:
+        written["original_max_position_embeddings"] = config.rope_scaling.original_max_position_embeddings
+    if model_type in ("qwen2", "qwen3", "smollm3"):
+        written["use_sliding_window"] = config.sliding_window is not None
+        written["sliding_window"] = config.sliding_window
+        written["layer_types"] = [SLIDING if layer in config.sliding_layers else FULL for layer in layers]
+    if model_type == "smollm3":
+        written["no_rope_layers"] = [int(layer not in config.nope_layers) for layer in layers]
+    if model_type == "granite":
+        usual = config.head_dim**-0.5
+        multiplier = config.attention_multiplier
+        written |= {name: getattr(config, name) for name in ("embedding_multiplier", "residual_multiplier")}
+        written["attention_multiplier"] = usual if multiplier is None else multiplier
+        written["logits_scaling"] = config.logits_scaling
+    return written

@@ -15,6 +15,9 @@ from minillm.model import Llama
 from minillm.quantized_linear import WeightFormats
 from minillm.tokenizer import Tokenizer
 
+FUSED_SUFFIX = ".self_attn.qkv_proj.weight"
+"""A checkpoint with such a tensor has its projections fused as our model has them: Phi-3's are."""
+
 
 def load(
     model: str | Path,
@@ -46,7 +49,8 @@ def load_model(
 ) -> Llama:
     """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
     llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=formats)
-    fill(llama.checkpoint_slots(), checkpoint.tensors)
+    fused = any(name.endswith(FUSED_SUFFIX) for name in checkpoint.tensors.names())
+    fill(llama.checkpoint_slots(fused=fused), checkpoint.tensors)
     return llama
 
 

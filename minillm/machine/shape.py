@@ -73,9 +73,11 @@ def shape_of(config: ModelConfig) -> ModelShape:
         head_dim=config.head_dim,
         max_position_embeddings=config.max_position_embeddings,
         tie_word_embeddings=config.tie_word_embeddings,
-        qkv_bias=config.attention_bias,
-        output_bias=config.attention_bias,
+        qkv_bias=config.qkv_bias,
+        output_bias=config.output_bias,
         mlp_bias=config.mlp_bias,
+        qk_norm=config.qk_norm,
+        sliding_window=config.sliding_window if len(config.sliding_layers) == config.num_hidden_layers else None,
     )
 
 

@@ -37,7 +37,8 @@ def config(bias: bool = False) -> ModelConfig:
         max_position_embeddings=512,
         rms_norm_eps=1e-3,
         rope_theta=100.0,
-        attention_bias=bias,
+        qkv_bias=bias,
+        output_bias=bias,
         mlp_bias=bias,
     )
 
