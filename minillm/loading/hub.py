@@ -76,6 +76,19 @@ def fetch_config_from_hub(model: str | HubId) -> Path:
         return directory / CONFIG
 
 
+def fetch_description_from_hub(hub_id: HubId) -> tuple[Path, Listing]:
+    """Config, generation config, index and tokenizer of a hub model, and what the hub lists of it; no weights.
+
+    Raises as `fetch_from_hub` does.
+    """
+    with in_plain_words(hub_id):
+        listing = _list(hub_id)
+        if CONFIG not in listing.sizes:
+            check_listing(hub_id, listing.sizes)
+        names = [*description_files(listing.sizes), *tokenizer_files(listing.sizes)]
+        return _fetch_files(listing, names, silent), listing
+
+
 def cached(hub_id: HubId) -> Path | None:
     """Where the model lies in the cache, if all that is needed of it is there. The hub is not asked."""
     directory = snapshot_of(hub_id)
@@ -108,7 +121,7 @@ def _fetch(hub_id: HubId, progress: Progress) -> Path:
     description = description_files(listing.sizes)
     directory = _fetch_files(listing, description, silent)
     _check_description(hub_id, directory)
-    rest = [*tokenizer_files(listing.sizes), *_weights(listing, directory)]
+    rest = [*tokenizer_files(listing.sizes), *weights_of(listing, directory)]
     _fetch_files(listing, [*description, *rest], progress)
     _point_revision_at(listing, CONFIG)
     return directory
@@ -142,7 +155,8 @@ def _check_description(hub_id: HubId, directory: Path) -> None:
         raise InputError(f"the hub model {hub_id} is not fetched, for minillm cannot run it: {error}") from None
 
 
-def _weights(listing: Listing, directory: Path) -> list[str]:
+def weights_of(listing: Listing, directory: Path) -> list[str]:
+    """The weights' files; the description is in `directory` by now. Raises MissingError where one is not listed."""
     names = [SINGLE] if SINGLE in listing.sizes else weight_files(directory)
     absent = [name for name in names if name not in listing.sizes]
     if absent:

@@ -22,7 +22,8 @@ TOKENIZER_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
-    "chat_templates/*.jinja",
+    "chat_template.json",
+    "additional_chat_templates/*.jinja",
 )
 PART_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}$", re.ASCII)
 
