@@ -21,6 +21,7 @@ VERBS = {
     "generate": "answer or continue one prompt",
     "chat": "talk with the model, turn by turn",
     "fetch": "get a model's weights",
+    "inspect": "what a model is: shapes, parameters by part, tokenizer, what is unusual",
     "fit": "how much memory a model needs, and whether a GPU has it",
     "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure speed and memory, alone or beside other engines",

@@ -61,6 +61,24 @@ def test_an_unknown_model_is_one_sentence_on_stderr_and_exit_code_2(arguments, c
     assert "smollm2-135m" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["smollm2-135m", "--revision", "main"], "--revision is of a hub model (ORG/NAME), and 'smollm2-135m' is none"),
+        ([".", "--revision", "main"], "'.' is none"),
+        ([".", "--force"], "'.' is neither"),
+        (["org/name@v1", "--revision", "v2"], "org/name@v1 and --revision v2 name two revisions: give one"),
+        (["~nobody-of-this-name/x"], "there is no model"),
+        (["x" * 5000], "there is no model"),
+    ],
+)
+def test_flags_and_names_that_make_no_sense_are_refused_in_one_sentence(arguments, words, capsys):
+    assert fetch.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert words in err
+
+
 def test_ctrl_c_ends_without_a_traceback(index, monkeypatch, capsys):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt

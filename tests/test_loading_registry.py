@@ -226,7 +226,7 @@ def test_resolve_prefers_an_alias_and_a_path_can_still_be_meant(tmp_path, monkey
 
 
 def test_resolve_takes_an_existing_path_before_it_asks_a_hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry_module, "fetch_from_hub", lambda repo_id: Path("hub") / repo_id)
+    monkeypatch.setattr(registry_module, "fetch_from_hub", lambda hub_id, progress: Path("hub") / str(hub_id))
     monkeypatch.chdir(tmp_path)
     assert resolve("org/name") == Path("hub/org/name")
     (tmp_path / "org" / "name").mkdir(parents=True)

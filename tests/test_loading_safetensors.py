@@ -1,6 +1,7 @@
 """Safetensors directories: shards and their index, and every way in which they can be wrong."""
 
 import json
+import re
 import struct
 
 import pytest
@@ -86,18 +87,65 @@ def test_an_index_without_a_weight_map_is_refused(shards, weight_map):
     assert "has no weight_map" in refused(shards)
 
 
-def test_weights_that_are_only_there_as_pickles_are_not_opened(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"never read")
-    assert "can run code when it is read" in refused(tmp_path)
+STRAY = ("consolidated.safetensors", "adapter_model.safetensors", "model-00009-of-00009.safetensors", "optimizer.pt")
 
 
-def test_a_directory_without_weights_says_which_files_were_looked_for(tmp_path):
-    assert "neither model.safetensors nor model.safetensors.index.json" in refused(tmp_path, MissingError)
+def test_stray_files_beside_the_weights_are_not_looked_at(tmp_path):
+    for directory in (write_shards(tmp_path / "shards", TENSORS), write_directory(tmp_path / "single", TENSORS)):
+        for name in (*STRAY, "pytorch_model.bin", "training_args.bin", "model.safetensors.bak"):
+            (directory / name).write_bytes(b"never read")
+        assert sorted(SafetensorsSource(directory).names()) == sorted(TENSORS)
 
 
-def test_tensors_that_are_not_floating_point_are_refused_by_name(tmp_path):
-    save_file({"a.weight": torch.ones(2, 2, dtype=torch.int8)}, tmp_path / "model.safetensors")
-    assert "a.weight is stored as I8, not as floating point" in refused(tmp_path)
+def test_one_file_of_weights_goes_before_an_index_that_was_left_beside_it(shards):
+    """As in `transformers`."""
+    save_file({"a.weight": torch.ones(2, 2)}, shards / "model.safetensors")
+    (shards / FIRST).unlink()
+    assert SafetensorsSource(shards).names() == ["a.weight"]
+
+
+def test_shards_of_different_dtypes_are_read_each_as_it_is(tmp_path):
+    dtypes = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    tensors = {f"{i}.weight": torch.full((2, 3), 0.5 + i, dtype=dtype) for i, dtype in enumerate(dtypes)}
+    source = SafetensorsSource(write_shards(tmp_path, tensors, count=2))
+    assert {name: read(source, name).dtype for name in tensors} == {f"{i}.weight": d for i, d in enumerate(dtypes)}
+    slots = empty_slots(tensors)
+    fill(slots, source)
+    assert [slots[f"{i}.weight"][1, 2].item() for i in range(4)] == [0.5, 1.5, 2.5, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "words"),
+    [
+        (["pytorch_model.bin"], InputError, "only as pytorch_model.bin, a pickle, which can run code when it is read"),
+        (["consolidated.00.pth", "params.json"], InputError, "only as consolidated.00.pth, a pickle"),
+        (["adapter_model.safetensors", "optimizer.pt"], InputError, "is an adapter"),
+        (["consolidated.safetensors"], InputError, r"only under another name \(consolidated.safetensors\)"),
+        (["a.gguf", "mmproj-a.gguf"], InputError, r"name the file itself, .*/a.gguf$"),
+        ([FIRST], MissingError, f"has the shard {FIRST}, but not their list, model.safetensors.index.json"),
+        (["config.json"], MissingError, "neither model.safetensors nor model.safetensors.index.json"),
+        ([], MissingError, "has no weights"),
+    ],
+)
+def test_a_directory_without_weights_that_can_be_read_says_what_it_has_instead(tmp_path, names, error, words):
+    for name in names:
+        (tmp_path / name).write_bytes(b"never read")
+    assert re.search(words, refused(tmp_path, error))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (torch.int8, "I8"),
+        (torch.uint8, "U8"),
+        (torch.int32, "I32"),
+        (torch.float8_e4m3fn, "F8_E4M3"),
+        (torch.bool, "BOOL"),
+    ],
+)
+def test_quantized_and_other_tensors_are_refused_by_name(tmp_path, dtype, name):
+    save_file({"a.weight": torch.ones(2, 2).to(dtype)}, tmp_path / "model.safetensors")
+    assert f"a.weight is stored as {name}, and only F64, F32, F16, BF16 are read" in refused(tmp_path)
 
 
 def test_tensors_without_rows_are_refused_by_name(tmp_path):

@@ -1,5 +1,6 @@
 """A model's name becomes its shape: from the table, a directory, a GGUF file or a hub, never from its weights."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import transformers
 from checkpoints import gguf_metadata, hf_tensors, write_gguf
-from test_loading_hub import CHILD, fetch_in_child
+from hub_stand_in import CONFIG_ONLY, Hub, run, serve
 
 from minillm.errors import InputError, MissingError
 from minillm.loading.checkpoint import open_checkpoint
@@ -264,35 +265,43 @@ def test_numbers_and_texts_of_a_header_are_read_and_arrays_are_their_length(tmp_
     assert metadata == {"general.architecture": "llama", "u": 7, "i": -7, "f": 0.5, "b": True, "big": 2**40}
 
 
-CONFIG_CHILD = CHILD.replace("fetch_from_hub", "fetch_config_from_hub")
-
-
 def test_of_a_hub_model_the_config_alone_is_fetched(tmp_path: Path) -> None:
-    file = Path(fetch_in_child(tmp_path, child=CONFIG_CHILD))
+    with serve(Hub()) as hub:
+        file = Path(run(CONFIG_ONLY, hub=hub, home=tmp_path).stdout.strip())
     assert [path.name for path in file.parent.iterdir()] == ["config.json"]
-    without_network = fetch_in_child(tmp_path, child=CONFIG_CHILD, HF_ENDPOINT="http://127.0.0.1:9")
-    assert without_network == str(file), "once fetched, it is in the cache"
+    without_network = run(CONFIG_ONLY, hub=None, home=tmp_path)
+    assert without_network.stdout.strip() == str(file), "once fetched, it is in the cache"
 
 
 @pytest.mark.parametrize(
-    ("refusal", "words"),
+    ("hub", "words"),
     [
-        ((404, "RepoNotFound"), "no hub model of this name"),
-        ((403, "GatedRepo"), "is gated"),
-        ((404, "EntryNotFound"), "has no config.json"),
+        (Hub(refusal=(404, "RepoNotFound", "Repository not found")), "no hub model of this name"),
+        (Hub(gated=True), "is gated"),
+        (Hub(files={"README.md": b""}), "has no config.json"),
+        (None, "check the network"),
     ],
 )
-def test_what_the_hub_refuses_has_its_sentence(tmp_path: Path, refusal, words: str) -> None:
-    answer = fetch_in_child(tmp_path, refusal, CONFIG_CHILD)
-    assert answer.startswith("refused: ")
-    assert words in answer
+def test_what_the_hub_refuses_has_its_sentence(tmp_path: Path, hub: Hub | None, words: str) -> None:
+    code = "import sys; from minillm import fit; sys.exit(fit.main(['org/tiny']))"
+    with contextlib.ExitStack() as stack:
+        done = run(code, hub=stack.enter_context(serve(hub)) if hub else None, home=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_one_gguf_file_of_a_hub_is_to_be_fetched_first() -> None:
+    with pytest.raises(MissingError, match="`minillm fetch org/tiny:Q4_K_M` fetches it"):
+        describe("org/tiny:Q4_K_M")
 
 
 def test_a_hub_id_that_is_not_built_in_is_looked_up_there(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "config.json").write_text(json.dumps(STATED), encoding="utf-8")
     asked = []
     monkeypatch.setattr(
-        "minillm.machine.describe.fetch_config_from_hub", lambda name: asked.append(name) or tmp_path / "config.json"
+        "minillm.machine.describe.fetch_config_from_hub",
+        lambda name: asked.append(str(name)) or tmp_path / "config.json",
     )
     assert describe("org/tiny").shape == SHAPE
     assert asked == ["org/tiny"]

@@ -10,6 +10,20 @@ from minillm.errors import InputError, MissingError
 HASH_BLOCK_BYTES = 1 << 20
 
 
+def existing_path(name: str | Path) -> Path | None:
+    """What lies at `name` ("~" is the home directory); None if nothing does, or no file can have this name."""
+    if not str(name):
+        return None
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError:  # nobody's home directory: then no "~" is meant
+        path = Path(name)
+    try:
+        return path if path.exists() else None
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return None
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file (UTF-8, with or without a byte order mark).
 

@@ -13,8 +13,9 @@ Source: docs/gguf.md of the ggml project.
 
 import mmap
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from minillm.errors import InputError
 
@@ -24,6 +25,7 @@ MAGIC, VERSIONS = b"GGUF", (2, 3)
 NUMBER_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 NUMBER_BYTES = {kind: struct.calcsize(f"<{letter}") for kind, letter in NUMBER_FORMATS.items()}
 STRING, ARRAY = 8, 9
+DEFAULT_ALIGNMENT = 32
 # The library makes several objects per array element. In real files the arrays are the vocabulary, its scores
 # and types, and the merges: 1.3 million elements together for the largest vocabularies there are.
 MAX_ARRAY_ELEMENTS, MAX_STRING_BYTES, MAX_DIMENSIONS = 4_000_000, 64 << 20, 4
@@ -34,8 +36,8 @@ class _Walker:
     InputError.
     """
 
-    def __init__(self, path: Path, data: mmap.mmap):
-        self.path, self.data, self.position = path, data, 0
+    def __init__(self, path: Path, data: mmap.mmap, keeps_arrays: bool):
+        self.path, self.data, self.position, self.keeps_arrays = path, data, 0, keeps_arrays
         self.elements_left = MAX_ARRAY_ELEMENTS
 
     def fail(self, problem: str) -> InputError:
@@ -69,30 +71,32 @@ class _Walker:
             raise self.fail("a name that is not UTF-8") from None
 
     def value(self, kind: int) -> "Value":
-        """A number, a text, or how long an array is."""
+        """A number, a text, an array, or how long an array is."""
         if kind in NUMBER_BYTES:
             return struct.unpack_from(f"<{NUMBER_FORMATS[kind]}", self.data, self.skip(NUMBER_BYTES[kind]))[0]
         if kind == STRING:
             return self.text()
         if kind == ARRAY:
-            return Array(self.array(self.u32(), self.u64()))
+            values, length = self.array(self.u32(), self.u64())
+            return values if self.keeps_arrays else Array(length)
         raise self.fail(f"value type {kind} is unknown")
 
-    def array(self, kind: int, length: int) -> int:
+    def array(self, kind: int, length: int) -> tuple[list[Any], int]:
+        """Its elements, if they are kept, and how many it has."""
         if length > self.elements_left:
             raise self.fail(f"an array of {length} elements")
         self.elements_left -= length
         if kind in NUMBER_BYTES:
-            self.skip(NUMBER_BYTES[kind] * length)
-        elif kind == STRING:
-            for _ in range(length):
-                self.text()
-        else:
+            start = self.skip(NUMBER_BYTES[kind] * length)
+            numbers = struct.unpack_from(f"<{length}{NUMBER_FORMATS[kind]}", self.data, start)
+            return list(numbers) if self.keeps_arrays else [], length
+        if kind != STRING:
             raise self.fail(f"an array of value type {kind}")
-        return length
+        texts = [self.text() for _ in range(length)]
+        return texts if self.keeps_arrays else [], length
 
-    def tensor(self) -> tuple[str, tuple[tuple[int, ...], int]]:
-        """Its name, its shape as the file has it (innermost first), and its type."""
+    def tensor(self) -> tuple[str, tuple[tuple[int, ...], int], int]:
+        """Its name, its shape as the file has it (innermost first) and its type, and its offset in the data."""
         name, dimensions = self.text(), self.u32()
         if not 1 <= dimensions <= MAX_DIMENSIONS:
             raise self.fail(f"tensor {name!r} has {dimensions} dimensions")
@@ -100,18 +104,17 @@ class _Walker:
         if any(not 0 < size < 2**31 for size in shape):
             raise self.fail(f"tensor {name!r} has the shape {shape}")
         kind = self.u32()
-        self.skip(8)  # the offset: the caller checks where data ends
-        return name, (tuple(shape), kind)
+        return name, (tuple(shape), kind), self.u64()  # the caller checks where data ends
 
 
 @dataclass(frozen=True)
 class Array:
-    """What is kept of an array: how many elements it has."""
+    """What is kept of an array unless it is asked for: how many elements it has."""
 
     length: int
 
 
-Value = int | float | str | Array
+Value = int | float | str | Array | list[Any]
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ class Header:
 
     metadata: dict[str, Value]
     tensors: dict[str, tuple[tuple[int, ...], int]]
+    offsets: dict[str, int] = field(default_factory=dict)  # of each tensor in the file, in bytes
 
 
 def check_header(path: Path) -> None:
@@ -130,14 +134,17 @@ def check_header(path: Path) -> None:
     read_header(path)
 
 
-def read_header(path: Path) -> Header:
-    """The header of a GGUF file. Raises InputError as `check_header` does."""
+def read_header(path: Path, keeps_arrays: bool = False) -> Header:
+    """The header of a GGUF file; keeps_arrays: with the vocabulary, which is most of it.
+
+    Raises InputError as `check_header` does.
+    """
     try:
         with path.open("rb") as file:
             if file.read(4) != MAGIC:
                 raise InputError(f"{path} is not a GGUF file: it does not begin with the letters GGUF")
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _walk(_Walker(path, data))
+                return _walk(_Walker(path, data, keeps_arrays))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
@@ -150,10 +157,15 @@ def _walk(walker: _Walker) -> Header:
     tensor_count, key_count = walker.u64(), walker.u64()
     metadata: dict[str, Value] = {}
     tensors: dict[str, tuple[tuple[int, ...], int]] = {}
+    offsets: dict[str, int] = {}
     for _ in range(key_count):  # a count that is too large runs into the end of the file
         key = walker.text()
         metadata[key] = walker.value(walker.u32())
     for _ in range(tensor_count):
-        name, tensor = walker.tensor()
-        tensors[name] = tensor
-    return Header(metadata, tensors)
+        name, tensor, offset = walker.tensor()
+        tensors[name], offsets[name] = tensor, offset
+    alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if not isinstance(alignment, int) or alignment <= 0:
+        raise walker.fail(f"an alignment of {alignment}")
+    start = -(-walker.position // alignment) * alignment
+    return Header(metadata, tensors, {name: start + offset for name, offset in offsets.items()})

@@ -1,6 +1,5 @@
 """load("smollm2-135m") -> (model, tokenizer): the whole of loading, in the order in which it happens."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import torch
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.checkpoint import Checkpoint, fill, open_checkpoint
-from minillm.loading.registry import Progress, resolve
+from minillm.loading.progress import Progress, tell_on_stderr
+from minillm.loading.registry import resolve
 from minillm.loading.weight_formats import weight_formats
 from minillm.model import Llama
 from minillm.quantized_linear import WeightFormats
@@ -17,11 +17,6 @@ from minillm.tokenizer import Tokenizer
 
 FUSED_SUFFIX = ".self_attn.qkv_proj.weight"
 """A checkpoint with such a tensor has its projections fused as our model has them: Phi-3's are."""
-
-
-def tell_on_stderr(line: str) -> None:
-    """What takes time at first use is said where it does not mix with a completion on stdout."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def load(

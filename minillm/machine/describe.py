@@ -1,13 +1,13 @@
 """A model's name -> its shape, without loading the model: a well-known name, a directory, a GGUF file, a hub id."""
 
 import difflib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from minillm.errors import InputError, MissingError
-from minillm.loading.files import read_json_object
+from minillm.loading.files import existing_path, read_json_object
 from minillm.loading.hub import fetch_config_from_hub
+from minillm.loading.hub_id import parse_hub_id
 from minillm.machine.shape import ModelShape
 from minillm.machine.shape_files import read_config, read_gguf
 from minillm.machine.well_known import BY_NAME, WELL_KNOWN
@@ -42,11 +42,14 @@ def describe(model: str) -> Description:
     known = BY_NAME.get(model.lower())
     if known is not None:
         return Description(known.name, known.shape, f"built in, from {known.hub_id}")
-    path = _path(model)
-    if model and _exists(path):
+    path = existing_path(model)
+    if path is not None:
         return _describe_path(model, path)
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and path.suffix != ".gguf":
-        return _from_config(model, fetch_config_from_hub(model), "from the config.json on the hub")
+    hub_id = parse_hub_id(model)
+    if hub_id is not None:
+        if hub_id.wants_gguf:  # its header is at the beginning of gigabytes
+            raise MissingError(f"there is no file {model}: if a hub has it, `minillm fetch {model}` fetches it")
+        return _from_config(model, fetch_config_from_hub(hub_id), "from the config.json on the hub")
     raise MissingError(f"there is no model {model[:200]!r}{_near(model)}: {_WAYS}")
 
 
@@ -59,20 +62,6 @@ _WAYS = (
 def _near(model: str) -> str:
     near = difflib.get_close_matches(model.lower(), [known.name for known in WELL_KNOWN], n=3)
     return f" (near: {', '.join(near)})" if near else ""
-
-
-def _path(model: str) -> Path:
-    try:
-        return Path(model).expanduser()
-    except RuntimeError:  # nobody's home directory: then no "~" is meant
-        return Path(model)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _describe_path(model: str, path: Path) -> Description:
