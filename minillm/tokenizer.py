@@ -23,7 +23,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.normalizers import Normalizer
 
 from minillm.chat_template import ChatTemplate, check_messages, plain_data
-from minillm.errors import InputError, MissingError
+from minillm.errors import InputError
 from minillm.plain_pipelines import PlainPipeline
 from minillm.special_text import (
     SpecialTextMarker,
@@ -37,6 +37,7 @@ from minillm.tokenizer_files import (
     add_declared_tokens,
     add_flagged_bos,
     chat_templates_in,
+    read_backend,
     read_settings,
     special_tokens_in,
 )
@@ -88,22 +89,17 @@ class Tokenizer:
 
     @classmethod
     def from_directory(cls, path: Path) -> "Tokenizer":
-        """Read tokenizer.json, and beside it whichever of tokenizer_config.json, special_tokens_map.json,
-        chat_template.jinja, chat_template.json and additional_chat_templates/*.jinja are there.
+        """Read tokenizer.json or, where there is none, tokenizer.model, and beside it whichever is there of
+        tokenizer_config.json, special_tokens_map.json, chat_template.jinja, chat_template.json and
+        additional_chat_templates/*.jinja.
 
         Raises:
-            MissingError: there is no tokenizer.json.
+            MissingError: there is neither.
             InputError: a file is not what it should be.
         """
         path = Path(path)
-        file = path / "tokenizer.json"
-        if not file.is_file():
-            raise MissingError(f"{path} has no tokenizer.json; give a directory in Hugging Face's format")
-        try:
-            backend = Backend.from_file(str(file))
-        except Exception as error:  # the library raises plain Exception
-            raise InputError(f"{file} is not a tokenizer that can be read: {error}") from error
         settings = read_settings(path)
+        backend = read_backend(path, settings)
         special_tokens = special_tokens_in(settings, path)
         add_declared_tokens(backend, settings, path)
         add_flagged_bos(backend, settings, special_tokens, path)

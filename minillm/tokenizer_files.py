@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
-from minillm.errors import InputError
+from minillm.errors import InputError, MissingError
 
 _LLAMA_CLASSES = ("LlamaTokenizer", "LlamaTokenizerFast")
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -41,6 +41,43 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{file} must hold a JSON object, not {type(content).__name__}")
     return content
+
+
+def read_backend(path: Path, settings: dict[str, Any]) -> Backend:
+    """Return the pipeline of the directory `path`: tokenizer.json, or what SentencePiece's tokenizer.model means.
+
+    In the latter case `settings` gets what that file and its companion added_tokens.json say of special and added
+    tokens, where the settings do not.
+
+    Raises:
+        MissingError: neither is there.
+        InputError: the file cannot be read.
+    """
+    file, model = path / "tokenizer.json", path / "tokenizer.model"
+    if file.is_file():
+        try:
+            return Backend.from_file(str(file))
+        except Exception as error:  # the library raises plain Exception
+            raise InputError(f"{file} is not a tokenizer that can be read: {error}") from error
+    if not model.is_file():
+        raise MissingError(
+            f"{path} has no tokenizer.json (nor SentencePiece's tokenizer.model); "
+            "give a directory in Hugging Face's format"
+        )
+    from minillm.loading.sentencepiece import add_tokens, sentencepiece_backend
+    from minillm.loading.sentencepiece_model import read_sentencepiece_model
+
+    content = read_sentencepiece_model(model)
+    for name, value in {**content.named, "add_bos_token": True}.items():
+        settings[name] = value if settings.get(name) is None else settings[name]
+    settings["tokenizer_class"] = _LLAMA_CLASSES[0]
+    added = {i: {"content": token} for token, i in _read_json(path / "added_tokens.json").items()}
+    declared = settings.get("added_tokens_decoder") or added
+    # Matched in the text as it stands, so that what is between two of them begins with a space of its own.
+    settings["added_tokens_decoder"] = {i: {**token, "normalized": False} for i, token in declared.items()}
+    backend = sentencepiece_backend(content.pieces, space_prefix=content.space_prefix)
+    add_tokens(backend, {piece.text: piece.kind for piece in content.pieces}, list(content.named.values()))
+    return backend
 
 
 def special_tokens_in(settings: Mapping[str, Any], path: Path) -> dict[str, str]:

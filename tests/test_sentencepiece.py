@@ -13,7 +13,7 @@ from text_samples import SAMPLES
 
 from minillm.detokenizer import StreamDecoder
 from minillm.errors import InputError
-from minillm.sentencepiece import Kind, Piece, sentencepiece_backend
+from minillm.loading.sentencepiece import Kind, Piece, sentencepiece_backend
 from minillm.tokenizer import Tokenizer
 
 BYTES = [Piece(f"<0x{byte:02X}>", 0.0, Kind.BYTE) for byte in range(256)]

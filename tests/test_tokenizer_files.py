@@ -1,6 +1,8 @@
 """Tokenizers read from directories: the forms of tokenizer.json, and the files beside it, against `transformers`."""
 
 import json
+import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +208,89 @@ def test_a_gguf_file_that_states_only_the_end_of_documents_still_ends_turns() ->
     assert ends == {"<eos>", "<|eot_id|>", "<|eom_id|>"}, "but not an ordinary word of the vocabulary"
 
 
-# --- Only SentencePiece's own file
+# --- SentencePiece's own file
+
+
+def field(number: int, value: int | float | bytes) -> bytes:
+    """A field of a protocol buffer, written as the encoding says: its number and kind, then the value."""
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value % 2**64)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def varint(value: int) -> bytes:
+    digits = []
+    while value >= 128:
+        digits.append(value % 128 + 128)
+        value //= 128
+    return bytes([*digits, value])
+
+
+def write_sentencepiece_model(directory: Path, *, trainer: bytes = field(3, 2), normalizer: bytes = b"") -> Path:
+    """The recorded vocabulary as tokenizer.model; normal pieces leave their kind out."""
+    recorded = RECORDED["sentencepiece"]
+    content = b""
+    for text, score, kind in zip(recorded["tokens"], recorded["scores"], recorded["token_type"], strict=True):
+        piece = field(1, text.encode()) + field(2, float(score)) + (field(3, kind) if kind != 1 else b"")
+        content += field(1, piece)
+    content += field(2, field(1, b"corpus.txt") + trainer) + field(3, field(1, b"identity") + field(4, 0) + normalizer)
+    (directory / "tokenizer.model").write_bytes(content)
+    return directory
+
+
+def gguf_tokenizer(**more: Any) -> Tokenizer:
+    keys = ("tokens", "scores", "token_type")
+    return Tokenizer.from_gguf(metadata_of({key: RECORDED["sentencepiece"][key] for key in keys}, **more))
+
+
+def test_tokenizer_model_alone_gives_what_the_same_vocabulary_in_a_gguf_file_gives(tmp_path: Path) -> None:
+    ours, same = Tokenizer.from_directory(write_sentencepiece_model(tmp_path)), gguf_tokenizer()
+    assert [ours.encode(text) for text in TEXTS] == [same.encode(text) for text in TEXTS]
+    assert (ours.special_tokens, ours.special_ids) == (same.special_tokens, same.special_ids)
+
+
+def test_what_the_files_beside_tokenizer_model_say_holds(tmp_path: Path) -> None:
+    trainer = field(3, 2) + field(42, -1)
+    write_sentencepiece_model(tmp_path, trainer=trainer, normalizer=field(3, 0))
+    config = {"add_bos_token": False, "eos_token": "<|im_end|>", "chat_template": "{{ messages[0].content }}<|im_end|>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    count = len(RECORDED["sentencepiece"]["tokens"])
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": count}), encoding="utf-8")
+    ours, same = Tokenizer.from_directory(tmp_path), gguf_tokenizer(add_bos_token=False, add_space_prefix=False)
+    assert [ours.encode(text) for text in TEXTS] == [same.encode(text) for text in TEXTS]
+    assert ours.special_tokens == {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "<|im_end|>"}
+    assert ours.encode_chat(HI) == [*same.encode("hi"), count]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"trainer": field(3, 1)}, "another kind than BPE"),
+        ({"trainer": b""}, "another kind than BPE"),
+        ({"normalizer": field(2, b"map")}, "precompiled_charsmap"),
+        ({"normalizer": field(4, 1)}, "remove_extra_whitespaces"),
+        ({"normalizer": field(5, 0)}, "escape_whitespaces"),
+    ],
+)
+def test_sentencepiece_models_of_other_kinds_are_refused_by_name(
+    tmp_path: Path, changes: dict[str, bytes], reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        Tokenizer.from_directory(write_sentencepiece_model(tmp_path, **changes))
+
+
+def test_a_damaged_tokenizer_model_is_refused_wherever_it_is_cut_or_turned(tmp_path: Path) -> None:
+    content = (write_sentencepiece_model(tmp_path) / "tokenizer.model").read_bytes()
+    choose = random.Random(0)
+    damaged = [b"", b"<!DOCTYPE html>", b"\xff" * 40, content[: len(content) // 2 + 1], content[:-3]]
+    damaged += [bytes([*content[:at], choose.randrange(256), *content[at + 1 : 3000]]) for at in range(0, 300, 7)]
+    for wrong in damaged:
+        (tmp_path / "tokenizer.model").write_bytes(wrong)
+        with pytest.raises(InputError) as caught:
+            Tokenizer.from_directory(tmp_path)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_directory_with_nothing_to_read_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, processors
 
 from minillm.errors import InputError
 from minillm.loading.gguf_words import words_named
-from minillm.sentencepiece import Kind, Piece, add_tokens, sentencepiece_backend
+from minillm.loading.sentencepiece import Kind, Piece, add_tokens, sentencepiece_backend
 
 _SPECIAL_NAMES = {
     "bos_token": "bos",
