@@ -81,11 +81,11 @@ def stored_tensor(name: str, shape: Sequence[int], dtype: str) -> StoredTensor:
 
 
 def read_gguf(path: Path, header: Header) -> Stored:
-    """The tensors of a GGUF file. Raises InputError where the file is shorter than they are."""
+    """The tensors of a GGUF file. Raises InputError where one of them lies beyond its end."""
     tensors = tuple(_gguf_tensor(name, *tensor) for name, tensor in header.tensors.items())
-    stored = sum(tensor.bytes or 0 for tensor in tensors)
-    if stored > path.stat().st_size:
-        raise InputError(f"{path} is truncated: its tensors take {stored:,} bytes, more than it has; fetch it again")
+    for tensor in tensors:
+        if header.offsets[tensor.name] + (tensor.bytes or 0) > path.stat().st_size:
+            raise InputError(f"{path} is truncated: tensor {tensor.name} lies beyond its end; fetch it again")
     parts = header.metadata.get("split.count")
     if isinstance(parts, int) and parts > 1:
         return Stored(tensors, f"{path.name} is one of {parts} parts: join them with `llama-gguf-split --merge`")

@@ -56,10 +56,9 @@ def _of_layers(c: ModelConfig) -> Iterator[str]:
     if c.sliding_window is not None:
         everywhere = len(c.sliding_layers) == c.num_hidden_layers
         where = "In every layer" if everywhere else f"In {len(c.sliding_layers)} of {c.num_hidden_layers} layers"
-        yield (
-            f"{where} a token sees only the newest {c.sliding_window:,} tokens (sliding window)"
-            + ("." if everywhere else f": {_layers(c.sliding_layers)}.")
-        )
+        which = "" if everywhere else f": {_layers(c.sliding_layers)}"
+        idle = ", which is no less than the context" if c.sliding_window >= c.max_position_embeddings else ""
+        yield f"{where} a token sees only the newest {c.sliding_window:,} tokens (sliding window){idle}{which}."
     if c.nope_layers:
         yield (
             f"{len(c.nope_layers)} of {c.num_hidden_layers} layers do not rotate queries and keys (NoPE): "
@@ -83,15 +82,14 @@ def _of_rotation(c: ModelConfig) -> Iterator[str]:
 
 def _rule(s: RopeScaling) -> str:
     original = f"{s.original_max_position_embeddings:,}"
-    attention = "" if s.attention_factor == 1 else f", queries and keys grow by {s.attention_factor:.4g} each"
+    attention = "" if s.attention_factor == 1 else f"; queries and keys grow by {s.attention_factor:.4g} each"
     if s.kind == "linear":
         return f"all positions are divided by {s.factor:g}"
     if s.kind == "dynamic":
         return f"beyond {original} tokens the base grows with the length"
-    if s.kind == "llama3":
-        return f"slow frequencies are divided by {s.factor:g}, fast ones are kept; pre-trained on {original} tokens"
-    if s.kind == "yarn":
-        return f"slow frequencies are divided by {s.factor:g}, fast ones are kept, beyond {original} tokens{attention}"
+    if s.kind in ("llama3", "yarn"):
+        kept = f"slow frequencies are divided by {s.factor:g}, fast ones are kept"
+        return f"{kept}; pre-trained on {original} tokens{attention}"
     return f"every frequency has two factors, one up to {original} tokens and one beyond{attention}"
 
 
