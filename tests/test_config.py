@@ -3,6 +3,7 @@ name.
 """
 
 import json
+import math
 import subprocess
 import sys
 
@@ -245,11 +246,11 @@ def test_gguf_llama3_scaling_is_recognised_by_the_factors_that_llama_cpp_compute
             factors.append(1 / ((1 - smooth) / factor + smooth))
     names = [*TENSORS, "rope_freqs.weight"]
     metadata = gguf_metadata(llama__rope__freq_base=base)
-    config = ModelConfig.from_gguf(metadata, names, factors)
+    config = ModelConfig.from_gguf(metadata, names, {"rope_freqs.weight": factors})
     assert config.rope_scaling == RopeScaling("llama3", factor, low, high, original)
-    for wrong in ([f * 1.01 for f in factors], factors[:-1], [1.0] * (dim // 2 - 1) + [factor], None):
-        with pytest.raises(InputError, match=r"rope_freqs\.weight"):
-            ModelConfig.from_gguf(metadata, names, wrong)
+    for wrong in ([f * 0.99 for f in factors], factors[:-1], [1.0] * (dim // 2 - 1) + [math.inf], []):
+        with pytest.raises(InputError, match=r"rope_freqs\.weight does not hold 32 divisors"):
+            ModelConfig.from_gguf(metadata, names, {"rope_freqs.weight": wrong})
 
 
 REFUSED_GGUF = [

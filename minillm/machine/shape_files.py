@@ -20,7 +20,7 @@ DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8}  # where config.json does not st
 MISTRAL_WINDOW = (
     4096  # where its config.json does not speak of one; null is none. Default of transformers' MistralConfig
 )
-GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also Mistral and Mixtral
+GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3", "granite", "smollm3", "phi3")  # "llama" is also Mistral and Mixtral
 
 # GGUF tensor types: values per block, bytes per block. Source: `GGML_QUANT_SIZES` of the `gguf` library.
 GGUF_TYPES: Mapping[int, tuple[int, int]] = {
@@ -36,9 +36,18 @@ GGUF_TYPES: Mapping[int, tuple[int, int]] = {
     12: (256, 144),  # Q4_K
     13: (256, 176),  # Q5_K
     14: (256, 210),  # Q6_K
+    16: (256, 66),  # IQ2_XXS
+    17: (256, 74),  # IQ2_XS
+    18: (256, 98),  # IQ3_XXS
+    19: (256, 50),  # IQ1_S
     20: (32, 18),  # IQ4_NL
+    21: (256, 110),  # IQ3_S
+    22: (256, 82),  # IQ2_S
     23: (256, 136),  # IQ4_XS
+    29: (256, 56),  # IQ1_M
     30: (1, 2),  # BF16
+    34: (256, 54),  # TQ1_0
+    35: (256, 66),  # TQ2_0
 }
 
 
