@@ -57,8 +57,8 @@ class Family:
 
 
 def wide(family: str) -> dict[str, Any]:
-    """Changes that make the rows of all matrices whole blocks, whatever the type."""
-    sizes = {"hidden_size": 256, "intermediate_size": 512}
+    """Changes that make the rows of all matrices whole blocks, whatever the type; of one layer, for speed."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
     return {**sizes, "head_dim": 128} if family == "qwen3" else sizes
 
 
@@ -75,7 +75,7 @@ def llama3_divisors(config: Any) -> dict[str, np.ndarray]:
         wavelength = 2 * math.pi * settings["rope_theta"] ** (2 * pair / dim)
         smooth = min(1.0, max(0.0, (original / wavelength - low) / (high - low)))
         divisors.append(round(1 / ((1 - smooth) / settings["factor"] + smooth), 6))
-    assert 2 < len(set(divisors)), "all pairs are scaled alike: the ramp is not met"
+    assert len(set(divisors)) > 2, "all pairs are scaled alike: the ramp is not met"
     return {"rope_freqs.weight": np.array(divisors, dtype=np.float32)}
 
 
@@ -132,9 +132,7 @@ Llama, Qwen2, Phi3 = transformers.LlamaConfig, transformers.Qwen2Config, transfo
 
 FAMILIES: dict[str, Family] = {
     "llama 2": Family(Llama, ARCH.LLAMA, {"num_key_value_heads": 4}, interleaved=True),
-    "llama 3.1": Family(
-        Llama, ARCH.LLAMA, {"rope_parameters": LLAMA3}, tensors=llama3_divisors, interleaved=True
-    ),
+    "llama 3.1": Family(Llama, ARCH.LLAMA, {"rope_parameters": LLAMA3}, tensors=llama3_divisors, interleaved=True),
     "smollm2": Family(Llama, ARCH.LLAMA, {"tie_word_embeddings": True}, interleaved=True),
     "llama with linear scaling": Family(
         Llama, ARCH.LLAMA, {"rope_parameters": rope("linear", factor=4.0)}, write_linear, interleaved=True
@@ -168,7 +166,10 @@ FAMILIES: dict[str, Family] = {
         interleaved=True,
     ),
     "smollm3": Family(
-        transformers.SmolLM3Config, ARCH.SMOLLM3, {"num_hidden_layers": 5, "use_sliding_window": False}, interleaved=True
+        transformers.SmolLM3Config,
+        ARCH.SMOLLM3,
+        {"num_hidden_layers": 5, "use_sliding_window": False},
+        interleaved=True,
     ),
     "phi3 4k": Family(Phi3, ARCH.PHI3, {"sliding_window": 9}, write_phi3, same_to_llama_cpp=False),
     "phi3 within its window": Family(Phi3, ARCH.PHI3, {"sliding_window": 64}, write_phi3),
@@ -180,7 +181,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def make_model(name: str, seed: int = 0, **changes: Any) -> Any:
-    """transformers' model of a family with random weights, the same wherever it is made."""
+    """The model of a family as transformers has it, with random weights, the same wherever it is made."""
     family = FAMILIES[name]
     settings = {"rope_parameters": rope(), **SIZES, "tie_word_embeddings": False, **family.changes, **changes}
     config = family.config(**settings)

@@ -40,9 +40,7 @@ ARCHITECTURES: Mapping[str, GGUFArchitecture] = {
     ),
     "granite": GGUFArchitecture(interleaved=True, multipliers=True),
     "smollm3": GGUFArchitecture(interleaved=True, nope_interval=4),
-    "phi3": GGUFArchitecture(
-        windowed=True, tensors={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
-    ),
+    "phi3": GGUFArchitecture(windowed=True, tensors={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}),
 }
 
 # The tensors that every file may have.
@@ -76,11 +74,11 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def architecture_of(name: Any) -> GGUFArchitecture:
-    """The architecture of a `general.architecture`. Raises InputError for one that this engine does not run."""
-    if name not in ARCHITECTURES:
+def architecture_of(name: Any) -> tuple[str, GGUFArchitecture]:
+    """A `general.architecture` and what it means. Raises InputError for one that this engine does not run."""
+    if not isinstance(name, str) or name not in ARCHITECTURES:
         raise InputError(
             f"architecture {shown(name)} is not supported; supported: {', '.join(ARCHITECTURES)}"
             " (dense text models of the Llama family)"
         )
-    return ARCHITECTURES[name]
+    return name, ARCHITECTURES[name]

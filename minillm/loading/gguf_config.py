@@ -26,8 +26,7 @@ def read_gguf_config(
 ) -> ModelConfig:
     """The body of `ModelConfig.from_gguf`."""
     _require_whole_model(metadata)
-    name = metadata.get("general.architecture")
-    kind = architecture_of(name)
+    name, kind = architecture_of(metadata.get("general.architecture"))
     relevant = {key: value for key, value in metadata.items() if key.startswith((f"{name}.", "tokenizer.ggml."))}
     fields = Fields(relevant, "GGUF metadata")
     fields.require_neutral({f"{name}.{key}": neutral for key, neutral in NEUTRAL.items()})

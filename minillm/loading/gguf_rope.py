@@ -32,27 +32,24 @@ def read_rope_scaling(fields: Fields, architecture: str, context: int, tensors: 
     """The scaling that keys and tensors state; with ROPE_FACTORS, `with_rope_factors` comes afterwards."""
     key = f"{architecture}.rope.scaling"
     stated = fields.text(f"{key}.type", None)
-    factor = fields.number(f"{key}.factor", None) or fields.number(f"{architecture}.rope.scale_linear", None)
+    factor = decimal(fields.number(f"{key}.factor", fields.number(f"{architecture}.rope.scale_linear", 1.0)))
     original = fields.integer(f"{key}.original_context_length", context)
-    magnitude = fields.number(f"{key}.attn_factor", 1.0)
+    magnitude = decimal(fields.number(f"{key}.attn_factor", 1.0))
     # Phi-3's files have the factors of longrope and do not name it; a factor alone has always meant linear scaling.
-    usual = "longrope" if LONG_FACTORS in tensors else "linear" if factor not in (None, 1.0) else "none"
-    kind = usual if stated is None else stated
+    kind = stated or ("longrope" if LONG_FACTORS in tensors else "linear" if factor != 1.0 else "none")
     if kind not in KINDS:
         raise InputError(f"GGUF metadata: rope scaling {kind!r} is not supported; supported: {', '.join(KINDS)}")
-    if kind in ("linear", "yarn") and factor is None:
-        raise InputError(f"GGUF metadata: {kind} rope scaling does not state {key}.factor")
-    if kind in ("none", "longrope") and factor not in (None, 1.0):
-        raise InputError(f"GGUF metadata: {key}.factor = {factor} with rope scaling of type {kind!r}")
+    if kind in ("none", "longrope") and factor != 1.0:
+        raise InputError(f"GGUF metadata: {key}.factor = {factor} is not supported with rope scaling {kind!r}")
     if kind in ("none", "linear") and magnitude != 1.0:
-        raise InputError(f"GGUF metadata: {key}.attn_factor = {magnitude} is not supported without yarn or longrope")
+        raise InputError(f"GGUF metadata: {key}.attn_factor = {magnitude} is not supported with rope scaling {kind!r}")
     if kind == "none":
         return None
-    if kind == "linear":
-        return RopeScaling("linear", decimal(factor))
-    if kind == "yarn":
-        return _read_yarn(fields, key, decimal(factor), original, decimal(magnitude))
-    return _longrope(tensors, original, decimal(magnitude))
+    if kind == "longrope":
+        return _longrope(tensors, original, magnitude)
+    if fields.values.keys().isdisjoint({f"{key}.factor", f"{architecture}.rope.scale_linear"}):
+        raise InputError(f"GGUF metadata: {kind} rope scaling does not state {key}.factor")
+    return RopeScaling("linear", factor) if kind == "linear" else _read_yarn(fields, key, factor, original, magnitude)
 
 
 def _read_yarn(fields: Fields, key: str, factor: float, original: int, magnitude: float) -> RopeScaling:
