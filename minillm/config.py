@@ -166,7 +166,7 @@ class ModelConfig:
         """What the arithmetic of this model has that a plain Llama's has not, in words. Code that is made for a plain
         Llama (a compiled decode pass, a reader's own forward pass) has to say no to a model with any of these.
 
-        Not among them: biases, and rotary scaling that only changes the frequencies a model starts with.
+        Not among them: biases, and rotary scaling that is the same at every length.
         """
         multipliers = (self.embedding_multiplier, self.residual_multiplier, self.logits_scaling)
         scaling = self.rope_scaling
@@ -176,7 +176,6 @@ class ModelConfig:
             "layers without rotary embedding": bool(self.nope_layers),
             "multipliers": any(each != 1 for each in multipliers) or self.attention_multiplier is not None,
             "rotary angles that depend on the length": scaling is not None and scaling.kind in LENGTH_DEPENDENT,
-            "scaled rotary embedding": scaling is not None and scaling.attention_factor != 1,
         }
         return tuple(name for name, there in features.items() if there)
 

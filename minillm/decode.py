@@ -12,9 +12,10 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.device import clock
 from minillm.errors import InputError
-from minillm.kv_cache import Cache
+from minillm.kv_cache import Cache, KVCache
 from minillm.model import Llama
 from minillm.prefill import prefill
+from minillm.rope import is_turned_alike
 from minillm.sampler import SamplerState, SamplingParams, sample_one
 
 
@@ -88,6 +89,12 @@ def decode_loop(
         if reason:
             return
 
+        if (
+            known_from == 0
+            and isinstance(cache, KVCache)
+            and not is_turned_alike(model.config, cache.length, len(known))
+        ):
+            cache.truncate(0)  # all keys change with this token, and are computed anew
         # With a cache this is the one new token; without, `length` stays 0 and this is the whole sequence.
         started = clock(model.device)
         logits = prefill(model, known[cache.length - known_from :], cache)  # [1, V]

@@ -5,6 +5,8 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from minillm.config import ModelConfig
+from minillm.errors import InputError
 from minillm.kv_cache import Cache
 
 
@@ -23,3 +25,11 @@ class DecodePass(Protocol):
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:
         """The scores of a few rows, in float32; None for so many that the model's own way is faster."""
         ...
+
+
+def require_plain_llama(config: ModelConfig) -> None:
+    """Raise InputError for a model that has more than the compiled passes know: `Llama` computes such a one itself."""
+    if config.beyond_llama:
+        raise InputError(
+            f"compiled decode is made for a plain Llama, and this model has {', '.join(config.beyond_llama)}"
+        )

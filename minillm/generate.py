@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from minillm.cli import Parser, add_model_flags, add_sampling_flags, guarded, load_llm, sampling_params
 from minillm.errors import InputError, MissingError
-from minillm.exercises.mine import FINISHED, running_on_mine
+from minillm.exercises.mine import FINISHED, check_exercises_fit, running_on_mine
 from minillm.trace_page import check_destination
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def _generate(args: argparse.Namespace) -> int:
         params = with_alternatives(params)
     with running_on_mine(args.mine, say):  # the model is made within, for that too may run on the reader's code
         llm = load_llm(args)
+        if args.mine is not None:
+            check_exercises_fit(llm.config)
         generation = llm.start(_prompt_for(llm, args, text), params, use_cache=not args.no_cache)
         interrupted = _run(generation, quiet=args.json)
         _report(generation, args)

@@ -14,6 +14,7 @@ from minillm.kv_cache import KVCache, NoCache, new_kv_cache
 from minillm.loading import DEFAULT_MODEL, load
 from minillm.loading.loader import tell_on_stderr
 from minillm.machine.limits import known_limits
+from minillm.rope import is_turned_alike
 from minillm.sampler import SamplingParams
 
 Messages = Sequence[Mapping[str, Any]]
@@ -111,7 +112,8 @@ class LLM:
         if cache is not None:
             if not use_cache:
                 raise InputError("use_cache=False and a cache contradict each other: give one of them")
-            cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1))
+            alike = is_turned_alike(self.config, cache.length, len(ids))  # see there: keys that cannot serve
+            cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1) if alike else 0)
         elif use_cache:
             cache = self.new_cache(len(ids) + params.max_tokens)
         return Generation(

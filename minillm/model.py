@@ -281,31 +281,25 @@ class Llama(nn.Module):
 
 
 PARTS = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-"""Our fused matrices, and the checkpoint's that they are made of."""
+"""Our fused matrices, and the checkpoint's that they are made of, unless it has them fused too."""
 
 
 def _layer_slots(layer: DecoderLayer, fused: bool) -> dict[str, Tensor | QuantizedWeight]:
     """The slots of one decoder layer, by their names inside the layer."""
     attn, mlp = layer.self_attn, layer.mlp
+    qkv, gate_up = [(name,) if fused else parts for name, parts in PARTS.items()]
+    qkv_sizes, gate_up_sizes = (None, None) if fused else (attn.sizes, [mlp.down_proj.in_features] * 2)
     slots: dict[str, Tensor | QuantizedWeight] = {
         "input_layernorm.weight": layer.input_layernorm.weight,
         "post_attention_layernorm.weight": layer.post_attention_layernorm.weight,
+        **_row_slots(attn.qkv_proj, *(f"self_attn.{name}" for name in qkv), sizes=qkv_sizes),
         **_row_slots(attn.o_proj, "self_attn.o_proj"),
+        **_row_slots(mlp.gate_up_proj, *(f"mlp.{name}" for name in gate_up), sizes=gate_up_sizes),
         **_row_slots(mlp.down_proj, "mlp.down_proj"),
     }
     if attn.qk_norm is not None:
         slots["self_attn.q_norm.weight"] = attn.qk_norm.q_norm.weight
         slots["self_attn.k_norm.weight"] = attn.qk_norm.k_norm.weight
-    for linear, path, sizes in (
-        (attn.qkv_proj, "self_attn.qkv_proj", attn.sizes),
-        (mlp.gate_up_proj, "mlp.gate_up_proj", [mlp.down_proj.in_features] * 2),
-    ):
-        inside, whole = path.split(".")
-        slots |= (
-            _row_slots(linear, path)
-            if fused
-            else _row_slots(linear, *(f"{inside}.{p}" for p in PARTS[whole]), sizes=sizes)
-        )
     return slots
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from minillm.config import ModelConfig
 from minillm.errors import InputError, MissingError, NumbersError
 from minillm.exercises import reader_files
 from minillm.exercises.binding import Function, bind
@@ -55,6 +56,19 @@ def running_on_mine(wanted: str | None, say: Callable[[str], None]) -> Iterator[
             f" {' '.join(str(error).split())}). Your {' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not yet"
             f" right: `minillm grade {wrong[0]}` says why"
         ) from error
+
+
+def check_exercises_fit(config: ModelConfig) -> None:
+    """Raise InputError for a model that needs more than the exercises ask for: it would run, and say nonsense."""
+    scaling = config.rope_scaling
+    beyond = config.beyond_llama
+    if scaling is not None and scaling.attention_factor != 1:
+        beyond = (*beyond, "queries and keys scaled with their rotation")
+    if beyond:
+        raise InputError(
+            f"--mine: the exercises write a plain Llama, and this model has {', '.join(beyond)}:"
+            " take another model, or leave --mine out"
+        )
 
 
 def _chosen(wanted: str) -> list[Exercise]:

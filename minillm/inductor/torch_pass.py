@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from minillm.decode_pass import require_plain_llama
 from minillm.errors import InputError
 from minillm.inductor.compile_step import check_compiler, compile_step
 from minillm.inductor.cuda_graphs import CudaGraphs
@@ -27,7 +28,6 @@ from minillm.inductor.steps import HeadStep, LayerStep
 from minillm.inductor.weights import LayerWeights, Matrix, layer_weights, matrix_of
 from minillm.kv_cache import Cache, KVCache
 from minillm.model import DecoderLayer, Llama
-from minillm.rope import rope_tables
 
 KV_BLOCK = 256
 """On CUDA, keys are read up to the next multiple of this: few graphs to record, and little to read in vain."""
@@ -39,13 +39,14 @@ class TorchDecodePass:
     batch_sizes: how many sequences side by side it takes; each costs one more compile. kv_block: tokens, see
     KV_BLOCK; None chooses for the device. `compile_s` is how long compiling took, in seconds.
 
-    Raises InputError where there is no compiler, for batch sizes below 1 or none at all, and for weights in formats
-    that are not compiled here or differ between layers.
+    Raises InputError for a model beyond a plain Llama, where there is no compiler, for batch sizes below 1 or none at
+    all, and for weights in formats that are not compiled here or differ between layers.
     """
 
     def __init__(self, model: Llama, batch_sizes: Sequence[int] = (1,), *, kv_block: int | None = None) -> None:
         if not batch_sizes or min(batch_sizes) < 1:
             raise InputError(f"a compiled decode pass needs batch sizes of at least 1, not {list(batch_sizes)}")
+        require_plain_llama(model.config)
         check_compiler(model.device)
         started = time.perf_counter()
         on_cuda = model.device.type == "cuda"
@@ -108,7 +109,7 @@ class TorchDecodePass:
         model, batch = self.model, keys.shape[1]
         run_layer, seen = self._run_layer[batch], self._positions[:kv_len]
         x = model.embed_tokens(self._ids[batch])[:, 0].float()  # [B, E]
-        cos, sin = rope_tables(self._position[None], model.inv_freq)  # [1, 1, 1, D/2]
+        cos, sin = model.angles(self._position[None], kv_len)  # [1, 1, 1, D/2]
         for layer_keys, layer_values, weights in zip(keys, values, self._layers, strict=True):
             x = run_layer(x, cos, sin, layer_keys, layer_values, seen, self._position, *weights)  # [B, E]
         return model.norm(x.to(model.dtype))[:, None]  # [B, 1, E]

@@ -66,6 +66,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "rope_interleaved": (False,),
+    "use_mrope": (False,),
     "partial_rotary_factor": (1.0, 1),
     "is_encoder_decoder": (False,),
     "add_cross_attention": (False,),

@@ -189,7 +189,7 @@ def _written(config: ModelConfig, model_type: str, kind: Architecture) -> dict[s
         "model_type": model_type,
         "hidden_act": "silu",
         "torch_dtype": "float32",
-        "pad_token_id": None,  # some architectures' own is beyond a small vocabulary
+        "pad_token_id": None,  # or transformers takes the architecture's own, which may lie outside the vocabulary
         "eos_token_id": eos_token_ids[0] if len(eos_token_ids) == 1 else eos_token_ids or None,
         **{name: getattr(config, name) for name in SAME},
         **write_rope(config),

@@ -112,6 +112,8 @@ def yarn_magnitude(factor: float, mscale: float) -> float:
 
 def _read_longrope(rope: Fields, original: int, context: int) -> RopeScaling:
     """The rule's own `factor` says how far the context is stretched, and decides about the attention factor alone."""
+    if original < 2:
+        raise InputError(f"{rope.where}: longrope needs an original_max_position_embeddings above 1, got {original}")
     factor = rope.number("factor", None) or context / original
     usual = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return RopeScaling(

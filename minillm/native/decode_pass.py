@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from minillm.decode_pass import require_plain_llama
 from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
 from minillm.linear import Linear
@@ -18,7 +19,6 @@ from minillm.model import DecoderLayer, Llama
 from minillm.native.build import native_library
 from minillm.quantization import QuantizedWeight
 from minillm.quantized_linear import QuantizedLinear
-from minillm.rope import rope_tables
 
 HEAD_DIM_UNIT = 16
 """A head's numbers are taken 16 at a time."""
@@ -92,6 +92,7 @@ def _layer_biases(layer: DecoderLayer) -> list[Tensor | None]:
 def _check(model: Llama) -> None:
     """Refuse what the kernels are not made for."""
     config = model.config
+    require_plain_llama(config)
     if model.device.type != "cpu":
         raise InputError(f"the C++ decode pass is for the CPU, not for {model.device}")
     if model.dtype not in WEIGHT_FORMATS:
@@ -167,7 +168,7 @@ class NativeDecodePass:
         if block != self._angles_of:
             start = block * POSITIONS_AT_A_TIME
             positions = torch.arange(start, start + POSITIONS_AT_A_TIME)[None]  # [1, positions]
-            cos, sin = rope_tables(positions, self._model.inv_freq)  # [1, 1, positions, D/2]
+            cos, sin = self._model.angles(positions, start + POSITIONS_AT_A_TIME)  # [1, 1, positions, D/2]
             self._cos, self._sin = cos.contiguous(), sin.contiguous()
             self._angles_of = block
         offset = row * self._cos.stride(2) * self._cos.itemsize
