@@ -7,6 +7,7 @@ window of a Mistral, the rule of a Phi-3's factors, the layers without rotation 
 
 import hashlib
 import math
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +139,10 @@ FAMILIES: dict[str, Family] = {
         Llama, ARCH.LLAMA, {"rope_parameters": rope("linear", factor=4.0)}, write_linear, interleaved=True
     ),
     "llama with biases": Family(Llama, ARCH.LLAMA, {"attention_bias": True, "mlp_bias": True}, interleaved=True),
+    "llama with yarn": Family(
+        Llama, ARCH.LLAMA, {"rope_parameters": YARN, "max_position_embeddings": 128}, write_yarn, interleaved=True
+    ),
+    "mistral": Family(transformers.MistralConfig, ARCH.LLAMA, {"sliding_window": None}, interleaved=True),
     "mistral nemo": Family(
         transformers.MistralConfig, ARCH.LLAMA, {"head_dim": 24, "sliding_window": None}, interleaved=True
     ),
@@ -288,3 +293,16 @@ def content_of(path: Path) -> str:
 def random_ids(length: int, seed: int = 1) -> list[int]:
     """[length] token ids, none of them special."""
     return np.random.RandomState(seed).randint(len(SPECIAL), VOCAB_SIZE, length).tolist()
+
+
+@torch.no_grad()
+def largest_difference(name: str) -> float:
+    """Between the logits of transformers and those that we compute from the family's file, in one pass over `ids`."""
+    from minillm.kv_cache import NoCache
+    from minillm.loading.checkpoint import open_checkpoint
+    from minillm.loading.loader import load_model
+
+    model, ids = make_model(name), torch.tensor([random_ids(FAMILIES[name].positions[-1] + 1)])  # [1, T]
+    with tempfile.TemporaryDirectory() as scratch:
+        ours = load_model(open_checkpoint(write_family(Path(scratch) / "model.gguf", name, model)))
+    return float((ours.logits(ours(ids, NoCache(ours.config))) - model(ids).logits).abs().max())

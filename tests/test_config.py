@@ -252,7 +252,7 @@ def test_gguf_yarn_is_read_as_config_json_states_it():
 
 
 def test_gguf_longrope_is_read_with_and_without_its_name():
-    long, short = [1.0 + pair for pair in range(32)], [1.0 + pair / 100 for pair in range(32)]
+    long, short = [1.0 + pair for pair in range(32)], [1.0 + pair / 128 for pair in range(32)]
     tensors = {"rope_factors_long.weight": long, "rope_factors_short.weight": short}
     stated = {"llama__rope__scaling__original_context_length": 64, "llama__rope__scaling__attn_factor": 1.25}
     for name in ({}, {"llama__rope__scaling__type": "longrope"}):
