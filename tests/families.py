@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 import transformers
+from gguf_families import largest_difference
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
@@ -275,8 +276,40 @@ def apart(family: Family, check: Check) -> float:
     return check.of(family)
 
 
-GGUF: Mapping[str, str] = {}
-"""What stands in the table's column for GGUF, by the family's names."""
+GGUF: Mapping[str, str] = {
+    "Llama 1, Llama 2 7B and 13B": "llama 2",
+    "Llama 2 70B, Llama 3, Yi, TinyLlama": "mistral",
+    "SmolLM, SmolLM2": "smollm2",
+    "Llama 3.1, 3.2, 3.3, DeepSeek-R1-Distill-Llama": "llama 3.1",
+    "Llama with all biases": "llama with biases",
+    "Llama, stretched linearly": "llama with linear scaling",
+    "Llama, stretched by YaRN": "llama with yarn",
+    "SmolLM3": "smollm3",
+    "Mistral 7B v0.2 and v0.3": "mistral",
+    "Mistral Nemo": "mistral nemo",
+    "Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen": "qwen2",
+    "Qwen2.5 with YaRN": "qwen2 with yarn",
+    "Qwen3": "qwen3",
+    "Granite 3": "granite",
+    "Phi-3 mini 4k": "phi3 4k",
+    "Phi-3 mini 128k": "phi3 128k, long",
+}
+"""The file of each family that has one, by its name in gguf_families."""
+
+NOT_IN_A_FILE: Mapping[str, str] = {
+    "Llama, stretched as it goes": "unstretched",
+    "Mistral 7B v0.1": "no window",
+    "Qwen2 with `use_sliding_window`": "no window",
+}
+"""What llama.cpp's converter leaves out: the file is another model's, which is all that any reader can see."""
+
+
+@functools.cache
+def gguf_cell(family: Family) -> str:
+    """A tick where the file gives the logits of transformers, or what is not in it."""
+    if family.names in NOT_IN_A_FILE:
+        return NOT_IN_A_FILE[family.names]
+    return "✓" if largest_difference(GGUF[family.names]) <= 1e-4 else "✗"
 
 
 def table() -> str:
@@ -288,7 +321,7 @@ def table() -> str:
     ]
     for family in FAMILIES:
         ticks = ["✓" if apart(family, check) <= check.bound else "✗" for check in CHECKS]
-        cells = [family.names, f"`{family.model_type}`", family.beyond or "nothing", *ticks, GGUF.get(family.names, "")]
+        cells = [family.names, f"`{family.model_type}`", family.beyond or "nothing", *ticks, gguf_cell(family)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

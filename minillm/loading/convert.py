@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from minillm.config import ModelConfig
-from minillm.loading.checkpoint import TensorSource, open_checkpoint
+from minillm.loading.checkpoint import TensorSource, has_fused_projections, open_checkpoint
 from minillm.loading.files import sha256_of, write_json
 from minillm.loading.hf_config import write_hf_config
 from minillm.loading.record import write_record
@@ -41,7 +41,8 @@ def convert_gguf(
         model.mkdir()
         progress(f"converting {file.name} to float32")
         write_float32(checkpoint.tensors, model / SINGLE)
-        config = write_hf_config(_write_tokenizer(checkpoint.config, metadata, model))
+        stated = _write_tokenizer(checkpoint.config, metadata, model)
+        config = write_hf_config(stated, fused=has_fused_projections(checkpoint.tensors))
         write_json(model / "config.json", config)
         ids = {key: config[key] for key in ("bos_token_id", "eos_token_id") if config[key] is not None}
         write_json(model / "generation_config.json", ids)

@@ -7,16 +7,13 @@ import torch
 
 from minillm.config import ModelConfig
 from minillm.errors import InputError
-from minillm.loading.checkpoint import Checkpoint, fill, open_checkpoint
+from minillm.loading.checkpoint import Checkpoint, fill, has_fused_projections, open_checkpoint
 from minillm.loading.progress import Progress, tell_on_stderr
 from minillm.loading.registry import resolve
 from minillm.loading.weight_formats import weight_formats
 from minillm.model import Llama
 from minillm.quantized_linear import WeightFormats
 from minillm.tokenizer import Tokenizer
-
-FUSED_SUFFIX = ".self_attn.qkv_proj.weight"
-"""A checkpoint with such a tensor has its projections fused as our model has them: Phi-3's are."""
 
 
 def load(
@@ -49,8 +46,7 @@ def load_model(
 ) -> Llama:
     """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
     llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=formats)
-    fused = any(name.endswith(FUSED_SUFFIX) for name in checkpoint.tensors.names())
-    fill(llama.checkpoint_slots(fused=fused), checkpoint.tensors)
+    fill(llama.checkpoint_slots(fused=has_fused_projections(checkpoint.tensors)), checkpoint.tensors)
     return llama
 
 
