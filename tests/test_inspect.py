@@ -1,6 +1,7 @@
 """`minillm inspect`: what is said of a model, from directories, GGUF files and a hub; and of what it cannot run."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_the_report_says_the_same_and_keeps_to_the_width(model, capsys, monkeypa
         "6 query heads, 2 key/value heads, each of 10",
         "240 bytes per token in 16 bits",
         "byte-level BPE: 2",
-        "BOS <|im_start|> (1); EOS <|im_end|> (2); no BOS added",
+        "BOS <|im_start|> (1), not added to a text EOS <|im_end|> (2) added tokens 3, all of them special",
         "The head size is stated, not derived: 6 heads of 10 are 60 wide, and the hidden size is 48.",
         "minillm runs it.",
     ):
@@ -198,6 +199,22 @@ def test_the_whole_template_is_printed_on_request(tmp_path, capsys):
     assert "line 3" not in short
     assert "7 more lines: --template shows all" in short
     assert all(f"line {number}" in whole for number in range(9))
+
+
+def test_nothing_in_a_file_reaches_the_terminal_as_a_command_or_stops_the_report(tmp_path):
+    save_tiny_model(tmp_path, chat_template="\x1b[31mred\x07 <｜User｜> \u202e {{ tools }}")
+    root = Path(inspect.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "minillm.inspect", str(tmp_path)],
+        cwd=root,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert r"\x1b[31mred\x07 <\uff5cUser\uff5c> \u202e {{ tools }}" in done.stdout
+    assert done.stdout.isascii()
 
 
 def test_how_its_authors_sample_is_said(tmp_path, capsys):
