@@ -1,23 +1,19 @@
 """Chat templates: from a list of messages to the one text that the model was trained to continue.
 
-A chat model's template is a Jinja program that comes with its weights: code from elsewhere. It runs in
-Jinja's sandbox, with the helpers that `transformers` (utils/chat_template_utils.py, the reference for this
-file) gives it, and sees only plain data. Whatever goes wrong in it becomes one `InputError`.
+A chat model's template is a Jinja program that comes with its weights: code from elsewhere. It runs in a
+sandbox (see `template_sandbox.py`), and sees only plain data. Whatever goes wrong in it becomes one `InputError`.
+Reference: `transformers`, utils/chat_template_utils.py.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from jinja2 import Template, TemplateError, meta, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import MAX_RANGE, ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateError
 
 from minillm.errors import InputError
 from minillm.special_text import check_text
+from minillm.template_sandbox import Sandbox, limits_of_one_rendering, variables_read
 
 
 class ChatTemplate:
@@ -47,11 +43,12 @@ class ChatTemplate:
         Raises:
             InputError: the template raised, is not valid Jinja, or does not read one of `variables`.
         """
+        _check_lists_of_mappings(variables)
         self._check_read(variables)
         given = {"tools": None, "documents": None, **special_tokens, **variables}
         given["messages"] = [_as_templates_see_it(message) for message in messages]
         given["add_generation_prompt"] = add_generation_prompt
-        given.setdefault("range", _range_with_budget(MAX_RANGE))
+        given |= limits_of_one_rendering()
         try:
             return self._compiled.render(given)
         except Exception as error:
@@ -63,13 +60,13 @@ class ChatTemplate:
     @cached_property
     def _compiled(self) -> Template:
         try:
-            return _environment().from_string(self.source)
+            return Sandbox().from_string(self.source)
         except (TemplateError, RecursionError) as error:
             raise InputError(f"the model's chat template is not valid Jinja: {error}; use raw text") from error
 
     @cached_property
     def _variables_read(self) -> frozenset[str]:
-        return frozenset(meta.find_undeclared_variables(_environment().parse(self.source)))
+        return variables_read(self.source)
 
     def _check_read(self, variables: Mapping[str, Any]) -> None:
         """Refuse a variable that the template never reads: the caller would believe that it did something."""
@@ -77,6 +74,14 @@ class ChatTemplate:
         for name, value in variables.items():
             if value is not None and name not in self._variables_read:
                 raise InputError(f"the model's chat template does not use {name!r}; leave it out")
+
+
+def _check_lists_of_mappings(variables: Mapping[str, Any]) -> None:
+    """Refuse tools that are no JSON schemas, and documents that are no documents."""
+    for name, wanted in (("tools", "JSON schemas"), ("documents", "documents with 'title' and 'text'")):
+        given = variables.get(name)
+        if given is not None and not (isinstance(given, list) and all(isinstance(one, dict) for one in given)):
+            raise InputError(f"{name} must be a list of {wanted}, each a dict, not {given!r:.80}")
 
 
 def check_messages(messages: Any) -> None:
@@ -129,61 +134,3 @@ def _as_templates_see_it(message: Mapping[str, Any]) -> dict[str, Any]:
     names = ("reasoning_content", "thinking", "reasoning")
     reasoning = next((seen[name] for name in names if name in seen), None)
     return seen if reasoning is None else {"thinking": reasoning, **seen, "reasoning_content": reasoning}
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-class _GenerationTag(Extension):
-    """`{% generation %}...{% endgeneration %}` marks the assistant's words for training; here it is its
-    content.
-    """
-
-    tags = {"generation"}  # noqa: RUF012 - the attribute and its type are Jinja's
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as models read it: Jinja's own filter would write "<" as an escape, for HTML's sake."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-def _raise_exception(message: Any) -> None:
-    raise TemplateError(str(message))
-
-
-def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
-
-
-def _range_with_budget(budget: int) -> Callable[..., range]:
-    """Jinja's sandbox limits each `range`; this limits their sum in one rendering, so that nested loops
-    end too.
-    """
-    left = budget
-
-    def limited(*args: int) -> range:
-        nonlocal left
-        numbers = range(*args)
-        left -= len(numbers[: left + 1])
-        if left < 0:
-            raise OverflowError(f"its loops run over more than {budget} numbers")
-        return numbers
-
-    return limited

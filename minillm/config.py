@@ -194,17 +194,17 @@ class ModelConfig:
         cls,
         metadata: Mapping[str, Any],
         tensor_names: Collection[str],
-        rope_factors: Sequence[float] | None = None,
+        rope_factors: Mapping[str, Sequence[float]] | None = None,
     ) -> "ModelConfig":
         """Read the metadata of a GGUF file: its keys, and plain Python values.
 
         `tensor_names` are the file's own ("blk.0.attn_q.weight"): whether embeddings are tied and whether
-        there are biases is written nowhere else. `rope_factors` are the values of its tensor
-        `rope_freqs.weight`, if it has one. Raises InputError as `from_hf` does.
+        there are biases is written nowhere else. `rope_factors` are the values of those of its tensors that hold
+        divisors of frequencies (`gguf_rope.FACTOR_TENSORS`). Raises InputError as `from_hf` does.
         """
         from minillm.loading.gguf_config import read_gguf_config
 
-        return read_gguf_config(metadata, tensor_names, rope_factors)
+        return read_gguf_config(metadata, tensor_names, rope_factors or {})
 
 
 def _require_positive(name: str, value: float | int) -> None:

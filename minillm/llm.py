@@ -77,13 +77,19 @@ class LLM:
         """The completion of `prompt`, piece by piece; joined, the pieces are `generate(prompt, params).text`."""
         return _texts(self.start(_text(prompt), params))
 
-    def chat(self, messages: Messages | Any, params: SamplingParams | None = None) -> Completion:
-        """The assistant's answer to `messages` ([{"role": "user", "content": "hi"}, ...])."""
-        return self.start(_messages(messages), params).run()
+    def chat(self, messages: Messages | Any, params: SamplingParams | None = None, **variables: Any) -> Completion:
+        """The assistant's answer to `messages` ([{"role": "user", "content": "hi"}, ...]).
 
-    def stream_chat(self, messages: Messages | Any, params: SamplingParams | None = None) -> Iterator[str]:
+        variables: what the model's chat template reads besides: tools=[{...}, ...] (each a JSON schema),
+        enable_thinking=False, documents=[...]. InputError for one that it does not read.
+        """
+        return self.start(_messages(messages), params, variables=variables).run()
+
+    def stream_chat(
+        self, messages: Messages | Any, params: SamplingParams | None = None, **variables: Any
+    ) -> Iterator[str]:
         """The assistant's answer, piece by piece."""
-        return _texts(self.start(_messages(messages), params))
+        return _texts(self.start(_messages(messages), params, variables=variables))
 
     def start(
         self,
@@ -93,8 +99,10 @@ class LLM:
         use_cache: bool = True,
         cache: KVCache | None = None,
         cached_ids: Sequence[int] = (),
+        variables: Mapping[str, Any] | None = None,
     ) -> Generation:
-        """A request that runs as it is iterated over. A string is continued; messages are answered.
+        """A request that runs as it is iterated over. A string is continued; messages are answered (`variables`: see
+        `chat`).
 
         use_cache=False computes the whole sequence again at each token: ever slower, and in float32 the same tokens.
         cache, cached_ids: a cache to go on with and the ids whose keys and values it holds. What the new prompt
@@ -104,8 +112,12 @@ class LLM:
         params = SamplingParams() if params is None else params
         if not isinstance(params, SamplingParams):
             raise InputError(f"params must be SamplingParams(...), not {type(params).__name__}")
-        encode = self.tokenizer.encode if isinstance(prompt, str) else self.tokenizer.encode_chat
-        ids = encode(prompt)
+        if isinstance(prompt, str):
+            if variables:
+                raise InputError(f"a text is continued as it stands, without {', '.join(variables)}: give messages")
+            ids = self.tokenizer.encode(prompt)
+        else:
+            ids = self.tokenizer.encode_chat(prompt, **(variables or {}))
         tokenize_s = clock(self.model.device) - started
         self._check_prompt(ids)
         params.check_against_vocabulary(self.config.vocab_size)

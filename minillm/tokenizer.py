@@ -7,13 +7,12 @@ what bad input gets.
 Three rules hold everywhere:
 - Special tokens in a user's text stay text. Only a chat template can write them.
 - `decode(ids)` is the joined output of `StreamDecoder`, for any ids.
-- The beginning-of-sequence token is added only by `encode`, only where the tokenizer's own post-processor
-  does so; a rendered conversation carries whatever its template wrote.
+- A tokenizer whose pipeline begins each text with a beginning-of-sequence token begins conversations with it too,
+  once, whether or not the chat template wrote it.
 """
 
 import json
 import operator
-import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.normalizers import Normalizer
 
 from minillm.chat_template import ChatTemplate, check_messages, plain_data
-from minillm.errors import InputError, MissingError
+from minillm.errors import InputError
+from minillm.plain_pipelines import PlainPipeline
 from minillm.special_text import (
     SpecialTextMarker,
     check_text,
@@ -33,7 +33,17 @@ from minillm.special_text import (
     unused_character,
 )
 from minillm.token_bytes import ByteLevelCodec, codec_for, count_leading_spaces
-from minillm.tokenizer_files import chat_templates_in, read_settings, special_tokens_in
+from minillm.tokenizer_files import (
+    add_declared_tokens,
+    add_flagged_bos,
+    chat_templates_in,
+    read_backend,
+    read_settings,
+    special_tokens_in,
+)
+
+# Spellings that end a text in every SentencePiece vocabulary; Phi-3's files do not declare them special.
+_SENTENCE_ENDS = ("<s>", "</s>")
 
 
 class Tokenizer:
@@ -44,6 +54,7 @@ class Tokenizer:
         backend: Backend,
         special_tokens: Mapping[str, str],
         chat_templates: Mapping[str, str] | None = None,
+        ends_of_turn: Iterable[str] = (),
     ) -> None:
         """Wrap `backend`, which is adjusted and belongs to this object from here on.
 
@@ -52,6 +63,7 @@ class Tokenizer:
             special_tokens: {"bos_token": "<s>", ...}; each is made special in the backend, and is visible to
                 chat templates.
             chat_templates: Jinja sources by name: "default", and perhaps "tool_use".
+            ends_of_turn: further tokens after which the model has finished speaking.
 
         Raises:
             InputError: the kind of decoder is not known, or bos_token or eos_token is not in the vocabulary.
@@ -68,29 +80,30 @@ class Tokenizer:
         self.vocab_size = max([backend.get_vocab_size(with_added_tokens=False), *(i + 1 for i in self._added)])
         self.bos_token_id = self._named_id("bos_token")
         self.eos_token_id = self._named_id("eos_token")
+        ends = (self.eos_token_id, *map(backend.token_to_id, ends_of_turn))
+        self.end_ids = frozenset(token_id for token_id in ends if token_id is not None)
         self._marker = SpecialTextMarker(self._added[token_id].content for token_id in self.special_ids)
+        self._plain = PlainPipeline(backend)
 
     # Where tokenizers come from, and where they go.
 
     @classmethod
     def from_directory(cls, path: Path) -> "Tokenizer":
-        """Read tokenizer.json, and beside it whichever of tokenizer_config.json, special_tokens_map.json,
-        chat_template.jinja and chat_templates/*.jinja are there.
+        """Read tokenizer.json or, where there is none, tokenizer.model, and beside it whichever is there of
+        tokenizer_config.json, special_tokens_map.json, chat_template.jinja, chat_template.json and
+        additional_chat_templates/*.jinja.
 
         Raises:
-            MissingError: there is no tokenizer.json.
+            MissingError: there is neither.
             InputError: a file is not what it should be.
         """
         path = Path(path)
-        file = path / "tokenizer.json"
-        if not file.is_file():
-            raise MissingError(f"{path} has no tokenizer.json; give a directory in Hugging Face's format")
-        try:
-            backend = Backend.from_file(str(file))
-        except Exception as error:  # the library raises plain Exception
-            raise InputError(f"{file} is not a tokenizer that can be read: {error}") from error
         settings = read_settings(path)
-        return cls(backend, special_tokens_in(settings, path), chat_templates_in(settings, path))
+        backend = read_backend(path, settings)
+        special_tokens = special_tokens_in(settings, path)
+        add_declared_tokens(backend, settings, path)
+        add_flagged_bos(backend, settings, special_tokens, path)
+        return cls(backend, special_tokens, chat_templates_in(settings, path))
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any]) -> "Tokenizer":
@@ -99,11 +112,14 @@ class Tokenizer:
         Raises:
             InputError: the metadata lacks something or names a kind of tokenizer that is not known.
         """
-        from minillm.loading.gguf_tokenizer import backend_from_gguf, special_tokens_from_gguf
+        from minillm.loading import gguf_tokenizer
 
-        backend = backend_from_gguf(metadata)
-        template = metadata.get("tokenizer.chat_template")
-        return cls(backend, special_tokens_from_gguf(metadata), {"default": template} if template else None)
+        return cls(
+            gguf_tokenizer.backend_from_gguf(metadata),
+            gguf_tokenizer.special_tokens_from_gguf(metadata),
+            gguf_tokenizer.chat_templates_from_gguf(metadata),
+            gguf_tokenizer.ends_of_turn_from_gguf(metadata),
+        )
 
     def save(self, directory: Path) -> None:
         """Write tokenizer.json and tokenizer_config.json, as `from_directory` and
@@ -149,9 +165,13 @@ class Tokenizer:
     def encode_chat(self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any) -> list[int]:
         """Render a conversation (see `render_chat`) and return its ids.
 
-        Equal to `transformers`' apply_chat_template, except that special tokens in any of the caller's
-        strings stay text. What a template assembles from its own text and a caller's ('<|' + role + '|>')
-        counts as the template's.
+        Equal to `transformers`' apply_chat_template, except that
+
+        - control tokens in any of the caller's strings stay text: special tokens, and others that the template
+          writes (DeepSeek's "<｜User｜>" is not declared special). The latter may stand in what the assistant said.
+          What a template assembles from its own text and a caller's ('<|' + role + '|>') counts as the template's;
+        - a beginning-of-sequence token that the pipeline puts before each text, and the template did not write, is
+          put there (as the model met it in training, where rendered conversations were encoded like any text).
 
         Raises:
             InputError: as `render_chat` and `encode`.
@@ -159,13 +179,18 @@ class Tokenizer:
         messages, variables = self._checked_chat(messages, template_kwargs)
         rendered = self._render(messages, add_generation_prompt, variables)
         self._check_spellable(rendered)
-        if not any(self._could_become_special(text) for text in strings_in([messages, variables])):
-            return self._backend.encode(rendered, add_special_tokens=False).ids
-        mark = unused_character([rendered, *strings_in([messages, variables])])
-        marked = self._render(
-            self._marker.mark(messages, mark), add_generation_prompt, self._marker.mark(variables, mark)
-        )
-        return self._encode_pieces(split_at_unmarked(marked, self._marker.whole, mark))
+        if any(self._could_become_special(text, self._chat_marker) for text in strings_in([messages, variables])):
+            mark = unused_character([rendered, *strings_in([messages, variables])])
+            marked = self._render(
+                [self._marker_for(message).mark(message, mark) for message in messages],
+                add_generation_prompt,
+                self._chat_marker.mark(variables, mark),
+            )
+            pieces = split_at_unmarked(marked, self._chat_marker.whole, mark)
+            ids = self._plain_chat.encode_pieces(pieces, self._added)
+        else:
+            ids = self._backend.encode(rendered, add_special_tokens=False).ids
+        return ids if set(self._opening) & set(ids) else [*self._opening, *ids]
 
     def render_chat(self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any) -> str:
         """Return the text that the model's chat template makes of `messages`.
@@ -274,36 +299,50 @@ class Tokenizer:
 
     def _backend_for(self, text: str) -> Backend:
         """The backend that leaves special tokens in `text` alone: the common one, unless there are any."""
-        return self._text_backend if self._could_become_special(text) else self._backend
+        return self._plain.first if self._could_become_special(text, self._marker) else self._backend
 
-    def _could_become_special(self, text: str) -> bool:
-        if self._marker.is_needed(text):
+    def _could_become_special(self, text: str, marker: SpecialTextMarker) -> bool:
+        if marker.is_needed(text):
             return True
         normalized = self._normalizer.normalize_str(text) if self._normalizer else text
-        return normalized != text and self._marker.is_needed(normalized)
+        return normalized != text and marker.is_needed(normalized)
+
+    @cached_property
+    def _control_texts(self) -> frozenset[str]:
+        """The tokens that only a template may write: special ones, and added ones that stand in a template."""
+        sources = [template.source for template in self._templates.values()]
+        return frozenset(
+            token.content
+            for token_id, token in self._added.items()
+            if token_id in self.special_ids
+            or token.content in _SENTENCE_ENDS
+            or (not token.content.isspace() and any(token.content in source for source in sources))
+        )
+
+    @cached_property
+    def _chat_marker(self) -> SpecialTextMarker:
+        return SpecialTextMarker(self._control_texts)
+
+    @cached_property
+    def _plain_chat(self) -> PlainPipeline:
+        all_special = all(token_id in self.special_ids for token_id in map(self.token_to_id, self._control_texts))
+        return self._plain if all_special else PlainPipeline(self._backend, self._control_texts)
+
+    def _marker_for(self, message: dict[str, Any]) -> SpecialTextMarker:
+        """What is guarded in a message: the assistant may have said "<think>", which is a token but not special."""
+        return self._marker if message.get("role") == "assistant" else self._chat_marker
+
+    @cached_property
+    def _opening(self) -> list[int]:
+        """The ids that the pipeline puts before each text: a beginning-of-sequence token, or nothing."""
+        whole, text = (self._backend.encode("a", add_special_tokens=added).ids for added in (True, False))
+        return next((whole[:at] for at in range(len(whole)) if whole[at : at + len(text)] == text), [])
 
     @cached_property
     def _normalizer(self) -> Normalizer | None:
         """The pipeline's normalizer, if special tokens are looked for in its output."""
         matched = any(token.special and token.normalized for token in self._added.values())
         return self._backend.normalizer if matched else None
-
-    @cached_property
-    def _text_backend(self) -> Backend:
-        """A second backend to which special tokens are text.
-
-        Not the first one with its switch turned for a moment: another thread may be encoding with it.
-        """
-        return _as_text_only(self._backend.to_str())
-
-    @cached_property
-    def _continuing_text_backend(self) -> Backend:
-        """The same for text that does not begin the input, before which SentencePiece pipelines put no
-        "▁".
-        """
-        pipeline = self._backend.to_str()
-        continuing = re.sub(r'("prepend_scheme":\s*)"first"', r'\1"never"', pipeline)
-        return self._text_backend if continuing == pipeline else _as_text_only(continuing)
 
     @cached_property
     def _unspellable_bytes(self) -> bytes:
@@ -343,35 +382,3 @@ class Tokenizer:
         if template is None:
             raise InputError("the model has no chat template; use it raw: generate instead of chat, or --raw")
         return template
-
-    def _encode_pieces(self, pieces: list[str]) -> list[int]:
-        """Encode [text, special token, text, special token, ..., text]: only the tokens are special."""
-        ids: list[int] = []
-        before = None
-        for position, piece in enumerate(pieces):
-            if position % 2 == 1:
-                before = self._backend.token_to_id(piece)
-                assert before is not None, f"{piece!r} was split off as a special token"
-                ids.append(before)
-                continue
-            after = self._backend.token_to_id(pieces[position + 1]) if position + 1 < len(pieces) else None
-            text = self._trim_for_neighbours(piece, before, after)
-            backend = self._text_backend if position == 0 else self._continuing_text_backend
-            ids += backend.encode(text, add_special_tokens=False).ids
-        return ids
-
-    def _trim_for_neighbours(self, text: str, before: int | None, after: int | None) -> str:
-        """Drop the white space that the special tokens on either side of `text` swallow, where they are
-        declared to.
-        """
-        if before is not None and self._added[before].rstrip:
-            text = text.lstrip()
-        if after is not None and self._added[after].lstrip:
-            text = text.rstrip()
-        return text
-
-
-def _as_text_only(pipeline: str) -> Backend:
-    backend = Backend.from_str(pipeline)
-    backend.encode_special_tokens = True
-    return backend

@@ -1,6 +1,7 @@
 """Makers of checkpoints on disk for the loading tests: tiny, seeded, made without the code under test."""
 
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -224,16 +225,48 @@ def write_gguf(
 
 
 def quantize(values: np.ndarray, qtype: QType) -> np.ndarray:
-    """Values in a GGUF format. The library cannot write the K formats: those are random but valid blocks."""
-    if qtype not in (QType.Q4_K, QType.Q5_K, QType.Q6_K):
-        return gguf.quantize(np.ascontiguousarray(values), qtype)
-    block, size = gguf.GGML_QUANT_SIZES[qtype]
-    blocks = np.random.default_rng(len(values)).integers(0, 256, (values.size // block, size), dtype=np.uint8)
-    # The float16 scales must be finite: Q4_K and Q5_K begin with two of them, Q6_K ends with one.
-    scale = np.array([0.01], dtype=np.float16).view(np.uint8)
-    for at in [size - 2] if qtype is QType.Q6_K else [0, 2]:
-        blocks[:, at : at + 2] = scale
-    return blocks.reshape(len(values), -1)
+    """Values in a GGUF format. Those that the library cannot write are random but valid blocks: others for others."""
+    if qtype in SCALES:
+        return random_blocks(*values.shape, qtype, seed=zlib.crc32(values.tobytes()))
+    return gguf.quantize(np.ascontiguousarray(values), qtype)
+
+
+# The types that the library reads and does not write: a scale with which random blocks are numbers of about 0.05, and
+# at which bytes of the block it stands, as float16. Where a second one is subtracted, it is so many times the first
+# that the numbers are around 0.
+SCALES: dict[QType, tuple[float, dict[int, float]]] = {
+    QType.Q2_K: (0.0038, {80: 1.0, 82: 1.5}),
+    QType.Q3_K: (0.0011, {108: 1.0}),
+    QType.Q4_K: (0.0002, {0: 1.0, 2: 7.5}),
+    QType.Q5_K: (0.0001, {0: 1.0, 2: 15.5}),
+    QType.Q6_K: (0.000037, {208: 1.0}),
+    QType.IQ1_S: (0.0068, {0: 1.0}),
+    QType.IQ2_XXS: (0.0009, {0: 1.0}),
+    QType.IQ2_XS: (0.0009, {0: 1.0}),
+    QType.IQ2_S: (0.0009, {0: 1.0}),
+    QType.IQ3_XXS: (0.00035, {0: 1.0}),
+    QType.IQ3_S: (0.00033, {0: 1.0}),
+    QType.IQ4_NL: (0.00075, {0: 1.0}),
+    QType.IQ4_XS: (0.000041, {0: 1.0}),
+    QType.IQ1_M: (0.0068, {}),
+}
+
+
+def random_blocks(rows: int, columns: int, qtype: QType, seed: int) -> np.ndarray:
+    """[rows, bytes of a row]; the same with every version of numpy."""
+    values, size = gguf.GGML_QUANT_SIZES[qtype]
+    count = rows * columns // values
+    drawn = np.random.RandomState(seed).bytes(count * size)
+    blocks = np.frombuffer(drawn, dtype=np.uint8).reshape(count, size).copy()
+    scale, places = SCALES[qtype]
+    for at, times in places.items():
+        blocks[:, at : at + 2] = np.array([scale * times], dtype=np.float16).view(np.uint8)
+    if qtype is QType.IQ1_M:  # its scale is spread over the highest four bits of each of its last four numbers
+        bits = int(np.array([scale], dtype=np.float16).view(np.uint16)[0])
+        for part in range(4):
+            high = blocks[:, 49 + 2 * part]
+            high[:] = (high & 0x0F) | ((bits >> (4 * part) & 0x0F) << 4)
+    return blocks.reshape(rows, -1)
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

@@ -10,6 +10,7 @@ from small_tokenizers import byte_level_backend, gguf_metadata, sentencepiece_ba
 from text_samples import ALL_SAMPLES, SAMPLES
 from tokenizers import AddedToken
 
+from minillm import template_sandbox
 from minillm.errors import InputError
 from minillm.tokenizer import Tokenizer
 
@@ -242,7 +243,7 @@ FRAGMENTS = [
 ]
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(texts=st.lists(st.lists(st.sampled_from(FRAGMENTS), max_size=6).map("".join), min_size=1, max_size=4))
 def test_whatever_a_user_writes_only_the_templates_tokens_are_special(texts: list[str]) -> None:
     joined = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -313,15 +314,40 @@ def test_strftime_now_gives_the_date() -> None:
         ("{{ 'a' | no_such_filter }}", "not valid Jinja"),
         ("{{ messages.__class__.__mro__ }}", "unsafe|undefined"),
         ("{{ messages.append(1) }}", "unsafe"),
-        ("{% for i in range(10 ** 9) %}x{% endfor %}", "more than"),
+        ("{% for i in range(10 ** 9) %}x{% endfor %}", "range too big"),
         ("{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}", "more than"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "more than"),
+        ("{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}", "recursion"),
+        ("{{ 2 ** 1000000000 }}", "power"),
+        ("{{ 'x' * 10 ** 12 }}", "longer than"),
+        ("{{ lipsum(10 ** 9) }}", "'lipsum' is undefined"),
+        ("{% import 'os' as os %}", "no loader"),
+        ("{% include 'secrets.txt' %}", "no loader"),
+        ("{% set ns = namespace(__class__=1) %}", "__class__"),
+        ("{% set ns = namespace() %}{% set ns._x = 1 %}", "_x"),
+        ("{{ dict.__subclasses__() }}", "no attribute"),
         ("{{ 1 // 0 }}", "zero"),
     ],
 )
-def test_a_template_that_fails_is_an_input_error_in_its_own_words(template: str, reason: str) -> None:
+def test_a_template_that_fails_is_an_input_error_in_its_own_words(
+    template: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_sandbox, "MAX_STEPS", 10_000)  # fewer: counting is slow where types are checked
     with pytest.raises(InputError, match=f"(?i){reason}"):
         small_tokenizer(template).render_chat(USER_HI)
+
+
+def test_every_message_may_be_looked_at_in_a_loop_over_all_and_each_rendering_counts_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert template_sandbox.MAX_STEPS > 1000 * 1001, "what a thousand messages take"
+    monkeypatch.setattr(template_sandbox, "MAX_STEPS", 30 * 31)
+    template = "{% for m in messages %}{% for n in messages %}{% endfor %}{% endfor %}{{ messages | length }}"
+    tokenizer = small_tokenizer(template)
+    assert [tokenizer.render_chat(USER_HI * 30) for _ in range(2)] == ["30", "30"]
+    with pytest.raises(InputError, match="more than 930 steps"):
+        tokenizer.render_chat(USER_HI * 31)
 
 
 def test_a_template_does_not_change_the_callers_messages() -> None:

@@ -3,6 +3,7 @@ name.
 """
 
 import json
+import math
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from minillm.config import ModelConfig, RopeScaling
 from minillm.errors import InputError
 from minillm.loading.gguf_config import read_gguf_config
 from minillm.loading.hf_config import write_hf_config
+from minillm.rope import inverse_frequencies
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -229,6 +231,87 @@ def test_gguf_linear_rope_scaling_is_read():
     assert config.rope_scaling == RopeScaling("linear", 4.0)
 
 
+@pytest.mark.parametrize("key", ["llama__rope__scaling__factor", "llama__rope__scale_linear"])
+def test_a_gguf_factor_without_a_rule_is_linear_as_it_always_was(key):
+    assert read_gguf(**{key: 4.0}).rope_scaling == RopeScaling("linear", 4.0)
+    assert read_gguf(**{key: 1.0}).rope_scaling is None
+
+
+def test_gguf_yarn_is_read_as_config_json_states_it():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}
+    assert read_gguf(**YARN) == read(rope_scaling=yarn)
+    assert read_gguf(**YARN).max_position_embeddings == 512
+    key = "llama__rope__scaling__"
+    stated = {f"{key}yarn_beta_fast": 16.0, f"{key}yarn_beta_slow": 2.0, f"{key}yarn_attn_factor": 1.1}
+    expected = read(rope_scaling={**yarn, "beta_fast": 16.0, "beta_slow": 2.0, "attention_factor": 1.1})
+    assert read_gguf(**YARN, **stated, **{f"{key}original_context_length": 128}) == expected
+    shorter = read_gguf(**YARN, **{f"{key}original_context_length": 32})
+    assert shorter.max_position_embeddings == 128
+    assert shorter.rope_scaling is not None
+    assert shorter.rope_scaling.original_max_position_embeddings == 32
+
+
+def test_gguf_longrope_is_read_with_and_without_its_name():
+    long, short = [1.0 + pair for pair in range(32)], [1.0 + pair / 128 for pair in range(32)]
+    tensors = {"rope_factors_long.weight": long, "rope_factors_short.weight": short}
+    stated = {"llama__rope__scaling__original_context_length": 64, "llama__rope__scaling__attn_factor": 1.25}
+    for name in ({}, {"llama__rope__scaling__type": "longrope"}):
+        config = ModelConfig.from_gguf(gguf_metadata(**stated, **name), [*TENSORS, *tensors], tensors)
+        assert config.rope_scaling == RopeScaling(
+            "longrope",
+            original_max_position_embeddings=64,
+            attention_factor=1.25,
+            short_factor=tuple(short),
+            long_factor=tuple(long),
+        )
+
+
+def test_gguf_divisors_of_no_known_rule_are_kept_as_they_are():
+    divisors = [1.0] * 20 + [3.0] * 12
+    config = ModelConfig.from_gguf(gguf_metadata(), TENSORS, {"rope_freqs.weight": divisors})
+    plain, scaled = inverse_frequencies(read_gguf()), inverse_frequencies(config)
+    assert (plain / scaled).tolist() == pytest.approx(divisors)
+    assert inverse_frequencies(config, 10_000).tolist() == scaled.tolist()
+    assert config.rope_scaling is not None
+    assert config.rope_scaling.attention_factor == 1.0
+
+
+def other_gguf(architecture: str, **changes) -> ModelConfig:
+    """The metadata of checkpoints.gguf_metadata, as another architecture has them; changes without its name."""
+    renamed = {key.replace("llama.", f"{architecture}.", 1): value for key, value in gguf_metadata().items()}
+    more = {f"{architecture}.{key.replace('__', '.')}": value for key, value in changes.items()}
+    return ModelConfig.from_gguf({**renamed, "general.architecture": architecture, **more}, TENSORS)
+
+
+def test_a_gguf_window_holds_in_every_layer_where_it_can_be_known():
+    for architecture in ("llama", "phi3"):
+        config = other_gguf(architecture, attention__sliding_window=7)
+        assert (config.sliding_window, config.sliding_layers) == (7, (0, 1))
+        assert other_gguf(architecture, attention__sliding_window=0).sliding_window is None  # Phi-4 says so
+    for architecture in ("qwen2", "qwen3", "smollm3"):
+        assert other_gguf(architecture, attention__sliding_window=4096).sliding_window is None  # beyond the context
+        with pytest.raises(InputError, match=f"{architecture}.attention.sliding_window = 7 is not supported: the file"):
+            other_gguf(architecture, attention__sliding_window=7)
+
+
+def test_gguf_granite_has_multipliers_and_a_switch_for_its_rotation():
+    scales = {"embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0, "attention__scale": 0.015625}
+    config = other_gguf("granite", **scales)
+    assert (config.embedding_multiplier, config.residual_multiplier, config.logits_scaling) == (12.0, 0.22, 8.0)
+    assert config.attention_multiplier == 0.015625
+    assert other_gguf("granite", **{**scales, "attention__scale": 0.125}).attention_multiplier is None  # 1 / sqrt(64)
+    assert config.nope_layers == ()
+    assert other_gguf("granite", **scales, rope__scaling__finetuned=False).nope_layers == (0, 1)
+    assert other_gguf("qwen2", rope__scaling__finetuned=False).nope_layers == ()
+    with pytest.raises(InputError, match=r"granite\.logit_scale"):
+        other_gguf("granite")
+
+
+def test_gguf_smollm3_rotates_three_layers_of_four_whatever_the_file_says():
+    assert other_gguf("smollm3", block_count=9).nope_layers == (3, 7)
+    assert other_gguf("llama", block_count=9).nope_layers == ()
+
+
 @pytest.mark.parametrize("factor", [8.0, 32.0])
 def test_gguf_llama3_scaling_is_recognised_by_the_factors_that_llama_cpp_computes(factor):
     # As llama.cpp's converter computes them: by wavelength.
@@ -245,15 +328,23 @@ def test_gguf_llama3_scaling_is_recognised_by_the_factors_that_llama_cpp_compute
             factors.append(1 / ((1 - smooth) / factor + smooth))
     names = [*TENSORS, "rope_freqs.weight"]
     metadata = gguf_metadata(llama__rope__freq_base=base)
-    config = ModelConfig.from_gguf(metadata, names, factors)
+    config = ModelConfig.from_gguf(metadata, names, {"rope_freqs.weight": factors})
     assert config.rope_scaling == RopeScaling("llama3", factor, low, high, original)
-    for wrong in ([f * 1.01 for f in factors], factors[:-1], [1.0] * (dim // 2 - 1) + [factor], None):
-        with pytest.raises(InputError, match=r"rope_freqs\.weight"):
-            ModelConfig.from_gguf(metadata, names, wrong)
+    for wrong in ([f * 0.99 for f in factors], factors[:-1], [1.0] * (dim // 2 - 1) + [math.inf], []):
+        with pytest.raises(InputError, match=r"rope_freqs\.weight does not hold 32 divisors"):
+            ModelConfig.from_gguf(metadata, names, {"rope_freqs.weight": wrong})
 
+
+NO_SCALING = {"llama__rope__scaling__type": "none"}
+YARN = {"llama__rope__scaling__type": "yarn", "llama__rope__scaling__factor": 4.0}
 
 REFUSED_GGUF = [
-    ({"general__architecture": "qwen2"}, "architecture 'qwen2' is not supported yet; supported: llama"),
+    ({"general__architecture": "gemma2"}, "architecture 'gemma2' is not supported; supported: llama, qwen2, qwen3"),
+    ({"general__architecture": "qwen2moe"}, "architecture 'qwen2moe' is not supported"),
+    ({"general__architecture": "phi2"}, "architecture 'phi2' is not supported"),
+    ({"general__architecture": ["llama"]}, "architecture ['llama'] is not supported"),
+    ({"general__type": "adapter"}, "general.type = 'adapter' is not supported: the file is not a model"),
+    ({"split__count": 3}, "split.count = 3 is not supported: the file is one part of a model; join them"),
     ({"general__architecture": None}, "architecture None"),
     ({"llama__block_count": None}, "llama.block_count"),
     ({"llama__block_count": 0}, "llama.block_count"),
@@ -262,9 +353,19 @@ REFUSED_GGUF = [
     ({"llama__attention__value_length": 32}, "llama.attention.value_length = 32"),
     ({"llama__rope__dimension_count": 32}, "llama.rope.dimension_count = 32"),
     ({"llama__expert_count": 8}, "llama.expert_count = 8"),
-    ({"llama__rope__scaling__type": "yarn"}, "rope scaling 'yarn'"),
-    ({"llama__rope__scaling__type": "linear"}, "llama.rope.scaling.factor"),
-    ({"llama__rope__scaling__factor": 4.0}, "llama.rope.scaling.factor"),
+    ({"llama__rope__scaling__type": "ntk"}, "rope scaling 'ntk' is not supported; supported: none, linear, yarn"),
+    ({"llama__rope__scaling__type": "linear"}, "linear rope scaling does not state llama.rope.scaling.factor"),
+    ({"llama__rope__scaling__type": "yarn"}, "yarn rope scaling does not state llama.rope.scaling.factor"),
+    ({"llama__rope__scaling__type": "longrope"}, "needs the tensors rope_factors_long.weight and rope_factors_short"),
+    ({**NO_SCALING, "llama__rope__scaling__factor": 4.0}, "factor = 4.0 is not supported with rope scaling 'none'"),
+    ({"llama__rope__scaling__attn_factor": 1.2}, "attn_factor = 1.2 is not supported with rope scaling 'none'"),
+    ({**YARN, "llama__rope__scaling__yarn_ext_factor": 0.5}, "yarn_ext_factor = 0.5 is not supported (only 1.0 is)"),
+    ({**YARN, "llama__rope__scaling__yarn_log_multiplier": 0.1}, "yarn_log_multiplier = 0.1 is not supported"),
+    ({"llama__attention__sliding_window": -1}, "llama.attention.sliding_window must be a whole number, got -1"),
+    ({"llama__attention__sliding_window_pattern": [True]}, "llama.attention.sliding_window_pattern = [True] is not"),
+    ({"llama__attention__causal": False}, "llama.attention.causal = False is not supported (only True is)"),
+    ({"llama__final_logit_softcapping": 30.0}, "llama.final_logit_softcapping = 30.0 is not supported"),
+    ({"llama__attention__scale": 0.5}, "llama.attention.scale = 0.5 is not understood"),
     ({"llama__logit_scale": 0.5}, "llama.logit_scale = 0.5"),
     ({"llama__vocab_size": None, "tokenizer__ggml__tokens": None}, "llama.vocab_size"),
 ]
@@ -273,7 +374,7 @@ REFUSED_GGUF = [
 @pytest.mark.parametrize(("changes", "words"), REFUSED_GGUF, ids=[words for _, words in REFUSED_GGUF])
 def test_gguf_metadata_that_is_not_understood_raises_one_sentence_that_names_it(changes, words):
     with pytest.raises(InputError) as caught:
-        read_gguf_config(gguf_metadata(**changes), TENSORS, None)
+        read_gguf_config(gguf_metadata(**changes), TENSORS, {})
     assert words in str(caught.value)
 
 

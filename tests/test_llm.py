@@ -121,6 +121,22 @@ def test_a_request_runs_once(tiny):
         next(iter(running))
 
 
+def test_tools_and_other_variables_reach_the_chat_template(tmp_path):
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ tools | tojson }}{{ 'think' if thinking }}"
+    llm = LLM(save_tiny_model(tmp_path, chat_template=template), device="cpu", dtype="float32")
+    messages, params = [{"role": "user", "content": "hi"}], SamplingParams(max_tokens=2)
+    variables = {"tools": [{"name": "f"}], "thinking": True}
+    prompt = llm.start(messages, params, variables=variables).prompt_ids
+    assert llm.tokenizer.decode(prompt) == 'hi[{"name": "f"}]think'
+    answer = llm.chat(messages, params, **variables)
+    assert answer.metrics.prompt_tokens == len(prompt)
+    assert "".join(llm.stream_chat(messages, params, **variables)) == answer.text
+    with pytest.raises(InputError, match="does not use 'tool'"):
+        llm.chat(messages, params, tool=[])
+    with pytest.raises(InputError, match="without tools, thinking: give messages"):
+        llm.start("hi", params, variables=variables)
+
+
 def test_a_chat_is_its_rendered_template(tiny):
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
     answer = tiny.chat(messages, SamplingParams(max_tokens=5))

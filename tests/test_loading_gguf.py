@@ -122,13 +122,14 @@ def test_llama3_factors_in_a_file_become_rope_scaling_and_are_no_weight(tmp_path
 
 
 def test_a_type_that_is_not_supported_is_refused_by_name(tmp_path):
-    assert "of type Q5_0, which is not supported" in refused(write_gguf(tmp_path / "model.gguf", TENSORS, QType.Q5_0))
+    path = write_gguf(tmp_path / "model.gguf", TENSORS, QType.MXFP4)
+    assert "of type MXFP4, which is not supported; supported: F32, F16, BF16, Q8_0" in refused(path)
 
 
 def test_another_architecture_is_refused_by_name(tmp_path):
     path = write_gguf(tmp_path / "model.gguf", TENSORS)
     path.write_bytes(path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0gemma", 1))
-    assert "architecture 'gemma' is not supported yet; supported: llama" in refused(path)
+    assert "architecture 'gemma' is not supported; supported: llama, qwen2, qwen3, granite" in refused(path)
 
 
 def test_files_that_are_not_gguf_are_refused(tmp_path):

@@ -419,9 +419,9 @@ def test_gguf_qwen2_normalizes_to_nfc_as_its_published_tokenizer_does() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model": "llama"}, "'llama'"),
+        ({"model": "bert"}, "'bert'"),
         ({"model": None}, "tokenizer.ggml.model"),
-        ({"pre": "tekken"}, "'tekken'"),
+        ({"pre": "viking"}, "'viking'"),
         ({"pre": None}, "tokenizer.ggml.pre"),
         ({"tokens": None}, "tokenizer.ggml.tokens"),
         ({"merges": None}, "tokenizer.ggml.merges"),

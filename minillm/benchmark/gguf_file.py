@@ -35,8 +35,9 @@ def gguf_weight_bytes(path: str | Path) -> WeightBytes:
     reader = gguf.GGUFReader(path)
     sizes = {tensor.name: int(tensor.n_bytes) for tensor in reader.tensors}
     looked_up = sizes[EMBEDDING] if HEAD in sizes else 0
-    stated = {key: reader.get_field(f"llama.{key}") for key in ("attention.key_length", "embedding_length")}
-    heads = reader.get_field("llama.attention.head_count")
+    architecture = reader.fields["general.architecture"].contents()
+    stated = {key: reader.get_field(f"{architecture}.{key}") for key in ("attention.key_length", "embedding_length")}
+    heads = reader.get_field(f"{architecture}.attention.head_count")
     assert heads is not None, "a file without heads was loaded by nobody"
     length, hidden = stated["attention.key_length"], stated["embedding_length"]
     head_dim = length.contents() if length is not None else hidden.contents() // heads.contents()  # pyright: ignore
@@ -52,7 +53,8 @@ def write_gguf(checkpoint: Any, file: Path, dtype: str) -> None:
     from minillm.loading.checkpoint import HEAD as HF_HEAD
     from minillm.loading.checkpoint import read
     from minillm.loading.gguf import PERMUTED, gguf_name, permute
-    from minillm.loading.gguf_config import ROPE_FACTORS, rope_factors, write_gguf_config
+    from minillm.loading.gguf_config import write_gguf_config
+    from minillm.loading.gguf_rope import ROPE_FACTORS, rope_factors
 
     config, source = checkpoint.config, checkpoint.tensors
     writer = gguf.GGUFWriter(file, "llama")

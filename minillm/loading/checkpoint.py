@@ -29,6 +29,9 @@ COMPUTED_SUFFIXES = (".rotary_emb.inv_freq",)
 
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
+# A checkpoint with such a tensor has its projections fused as our model has them: Phi-3's are.
+FUSED_SUFFIX = ".self_attn.qkv_proj.weight"
+
 
 @runtime_checkable
 class TensorSource(Protocol):
@@ -60,6 +63,11 @@ class TensorSource(Protocol):
     def quantized_pieces(self, name: str) -> Iterator[QuantizedWeight]:
         """The pieces of a matrix that has a format, in codes and scales as they are stored."""
         ...
+
+
+def has_fused_projections(source: TensorSource) -> bool:
+    """Whether query, key and value are one matrix in the checkpoint, and gate and up another."""
+    return any(name.endswith(FUSED_SUFFIX) for name in source.names())
 
 
 def rows_per_piece(bytes_per_row: int) -> int:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from minillm.loading.checkpoint import TensorSource, open_checkpoint
+from minillm.config import ModelConfig
+from minillm.loading.checkpoint import TensorSource, has_fused_projections, open_checkpoint
 from minillm.loading.files import sha256_of, write_json
 from minillm.loading.hf_config import write_hf_config
 from minillm.loading.record import write_record
@@ -40,11 +41,11 @@ def convert_gguf(
         model.mkdir()
         progress(f"converting {file.name} to float32")
         write_float32(checkpoint.tensors, model / SINGLE)
-        config = write_hf_config(checkpoint.config)
+        stated = _write_tokenizer(checkpoint.config, metadata, model)
+        config = write_hf_config(stated, fused=has_fused_projections(checkpoint.tensors))
         write_json(model / "config.json", config)
         ids = {key: config[key] for key in ("bos_token_id", "eos_token_id") if config[key] is not None}
         write_json(model / "generation_config.json", ids)
-        _write_tokenizer(metadata, model)
         more = {"licence": metadata.get("general.license"), **(origin or {})}
         write_record(model, file.name, sha256_of(file), more)
         if keep_file:
@@ -52,10 +53,14 @@ def convert_gguf(
         publish(model, directory, scratch / "replaced")
 
 
-def _write_tokenizer(metadata: Mapping[str, Any], directory: Path) -> None:
+def _write_tokenizer(config: ModelConfig, metadata: Mapping[str, Any], directory: Path) -> ModelConfig:
+    """Write the tokenizer; return the config with the tokens that end a turn, for which its files have no field."""
+    from minillm.loading.loader import reconcile
     from minillm.tokenizer import Tokenizer  # imports the `tokenizers` library
 
-    Tokenizer.from_gguf(metadata).save(directory)
+    tokenizer = Tokenizer.from_gguf(metadata)
+    tokenizer.save(directory)
+    return reconcile(config, tokenizer)
 
 
 def write_float32(source: TensorSource, file: Path) -> None:

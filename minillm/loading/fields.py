@@ -1,5 +1,6 @@
 """Typed reading of a model's description: each value is checked, and one that nobody took is found out."""
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -120,6 +121,12 @@ class Fields:
 def is_integer(value: Any) -> bool:
     """Whether it is an integer; true and false are not, though Python counts them so."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def decimal(value: float) -> float:
+    """The decimal number that was meant: 1e-5, where a float32 holds 9.999999747378752e-06."""
+    short = float(f"{value:.7g}")  # a float32 keeps 7 digits
+    return short if struct.pack("<f", short) == struct.pack("<f", value) else value
 
 
 def shown(value: Any) -> str:

@@ -2,8 +2,8 @@
 
 The `gguf` library parses the file and dequantizes (llama.cpp's formats: blocks of 32 or 256 values with their
 scales). Two things remain to do. Names: `blk.0.attn_q.weight` is `model.layers.0.self_attn.q_proj.weight`.
-And rows: llama.cpp rotates neighbouring pairs (0,1)(2,3)..., Hugging Face pairs of the halves
-(0,D/2)(1,D/2+1)..., so its converter reorders the rows of Q and K within each head:
+And rows: in the files of some architectures llama.cpp rotates neighbouring pairs (0,1)(2,3)..., Hugging Face always
+pairs of the halves (0,D/2)(1,D/2+1)..., so its converter reorders the rows of Q and K within each head:
 
     Hugging Face   a0 a1 a2 a3 | b0 b1 b2 b3          one head, D = 8: pair i is (a_i, b_i)
     GGUF           a0 b0 a1 b1 | a2 b2 a3 b3
@@ -24,48 +24,43 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.checkpoint import rows_per_piece
-from minillm.loading.gguf_config import ROPE_FACTORS
+from minillm.loading.gguf_architectures import ARCHITECTURES, IN_LAYER, TOP_LEVEL, GGUFArchitecture
 from minillm.loading.gguf_header import check_header
+from minillm.loading.gguf_rope import FACTOR_TENSORS
 from minillm.quantization import GGUF_BLOCKS, QuantizedWeight, from_gguf_blocks
 
-SUPPORTED_TYPES = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K")
+# All that llama.cpp's programs quantize text models to, and that the library dequantizes.
+SUPPORTED_TYPES = (
+    *("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "TQ1_0", "TQ2_0"),
+)
 
-TOP_LEVEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-IN_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
 PERMUTED = (".self_attn.q_proj.", ".self_attn.k_proj.")
+"""What is reordered, where an architecture's rows are interleaved: weights and biases."""
 
 
-def hf_name(gguf_name: str) -> str:
-    """Hugging Face's name of a tensor; one that no Llama has stays as it is, and is reported by `fill`."""
-    stem, _, kind = gguf_name.rpartition(".")
-    if kind in ("weight", "bias"):
+def hf_name(gguf_name: str, kind: GGUFArchitecture = ARCHITECTURES["llama"]) -> str:
+    """Hugging Face's name of a tensor; one that the architecture has not stays as it is, and is reported by `fill`."""
+    stem, _, suffix = gguf_name.rpartition(".")
+    if suffix in ("weight", "bias"):
         if stem in TOP_LEVEL:
-            return f"{TOP_LEVEL[stem]}.{kind}"
+            return f"{TOP_LEVEL[stem]}.{suffix}"
         match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-        if match and match[2] in IN_LAYER:
-            return f"model.layers.{match[1]}.{IN_LAYER[match[2]]}.{kind}"
+        in_layer = {**IN_LAYER, **kind.tensors}
+        if match and match[2] in in_layer:
+            return f"model.layers.{match[1]}.{in_layer[match[2]]}.{suffix}"
     return gguf_name
 
 
 def gguf_name(hf_name: str) -> str:
-    """The other way round: GGUF's name of a tensor that a Llama has."""
-    stem, _, kind = hf_name.rpartition(".")
+    """The other way round: GGUF's name of a tensor that a plain Llama has."""
+    stem, _, suffix = hf_name.rpartition(".")
     for ours, theirs in TOP_LEVEL.items():
         if stem == theirs:
-            return f"{ours}.{kind}"
+            return f"{ours}.{suffix}"
     layer, _, inner = stem.removeprefix("model.layers.").partition(".")
     ours = next(ours for ours, theirs in IN_LAYER.items() if theirs == inner)
-    return f"blk.{layer}.{ours}.{kind}"
+    return f"blk.{layer}.{ours}.{suffix}"
 
 
 def unpermute(rows: Shaped[Tensor, "rows ..."], head_dim: int) -> Shaped[Tensor, "rows ..."]:
@@ -90,10 +85,13 @@ class GGUFSource:
         self.metadata = {
             name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
         }
-        infos = [_TensorInfo(path, tensor) for tensor in reader.tensors]
-        factors = [row for info in infos if info.name == ROPE_FACTORS for row in info.rows(0, len(info)).tolist()]
-        self.config = ModelConfig.from_gguf(self.metadata, [info.name for info in infos], factors or None)
-        self._infos = {hf_name(info.name): info for info in infos if info.name != ROPE_FACTORS}
+        infos = {tensor.name: _TensorInfo(path, tensor) for tensor in reader.tensors}
+        factors = {name: infos[name].rows(0, len(infos[name])).tolist() for name in FACTOR_TENSORS if name in infos}
+        self.config = ModelConfig.from_gguf(self.metadata, list(infos), factors)
+        self.architecture = ARCHITECTURES[self.metadata["general.architecture"]]
+        self._infos = {
+            hf_name(name, self.architecture): info for name, info in infos.items() if name not in FACTOR_TENSORS
+        }
 
     def names(self) -> list[str]:
         return list(self._infos)
@@ -102,7 +100,7 @@ class GGUFSource:
         return self._infos[name].shape
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Float32 pieces; those of Q and K are of whole heads."""
+        """Float32 pieces; those whose rows are interleaved are of whole heads."""
         info = self._infos[name]
         for start, stop, unit in self._pieces(name, info.float32_bytes_per_row):
             rows = torch.from_numpy(info.rows(start, stop))
@@ -114,7 +112,7 @@ class GGUFSource:
         return kind if kind in GGUF_BLOCKS else None
 
     def quantized_pieces(self, name: str) -> Iterator[QuantizedWeight]:
-        """The blocks of the file, taken apart into codes and scales; rows of Q and K are put into order as blocks."""
+        """The blocks of the file, taken apart into codes and scales; interleaved rows are put into order as blocks."""
         info, format = self._infos[name], self.format(name)
         assert format is not None, f"{name} is not in one of our formats"
         for start, stop, unit in self._pieces(name, info.bytes_per_row):
@@ -122,9 +120,10 @@ class GGUFSource:
             yield from_gguf_blocks(unpermute(raw, unit) if unit > 1 else raw, format)
 
     def _pieces(self, name: str, bytes_per_row: int) -> Iterator[tuple[int, int, int]]:
-        """(first row, row behind the last, rows that belong together) per piece; those of Q and K are whole heads."""
+        """(first row, row behind the last, rows that belong together) per piece: heads, where they are interleaved."""
         info = self._infos[name]
-        unit = self.config.head_dim if any(mark in name for mark in PERMUTED) else 1
+        interleaved = self.architecture.interleaved and any(mark in name for mark in PERMUTED)
+        unit = self.config.head_dim if interleaved else 1
         if len(info) % unit:
             raise InputError(f"{self.path}: tensor {info.name} of {len(info)} rows is not made of heads of {unit}")
         step = max(unit, rows_per_piece(bytes_per_row) // unit * unit)

@@ -1,39 +1,21 @@
 """Build a tokenizer from GGUF metadata: the same `tokenizers` pipeline that the model's tokenizer.json
 describes.
 
-A GGUF file carries vocabulary, merges and token types, but names its pre-tokenizer (the rule that cuts text
-into words before merging) only by a short name. What each name means is stated in llama.cpp,
-src/llama-vocab.cpp (the `tokenizer_pre` names and `regex_exprs` of each). Only names whose published
-tokenizer.json is known to say the same are accepted:
-
-- "smollm": digits one by one, then GPT-2's words (as in SmolLM2's tokenizer.json: Digits(individual_digits),
-  ByteLevel).
-- "gpt-2": GPT-2's words.
-- "llama-bpe", "llama3", "llama-v3": Llama 3's words, digits by threes; a whole word that is in the vocabulary
-  skips merging.
-- "qwen2": Qwen2's words, digits one by one, text in Unicode's NFC form first.
+Two kinds are understood: "gpt2", byte-level BPE, whose rule for words is only named in the file (see
+`gguf_words.py`), and "llama", SentencePiece's pieces and scores (see `sentencepiece.py`). What a file does not state
+has llama.cpp's default (src/llama-vocab.cpp).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, processors
 
 from minillm.errors import InputError
-
-# gguf.TokenType: 2 is the unknown token, 3 control tokens, 4 tokens that the model's makers added to the
-# vocabulary.
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-
-# Contractions, then letters with one leading symbol, digits, symbols with their line ends, line ends, other
-# white space.
-_LLAMA3_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2_WORDS = _LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
-_LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
+from minillm.loading.gguf_words import words_named
+from minillm.loading.sentencepiece import Kind, Piece, add_tokens, sentencepiece_backend
 
 _SPECIAL_NAMES = {
     "bos_token": "bos",
@@ -41,6 +23,15 @@ _SPECIAL_NAMES = {
     "unk_token": "unknown",
     "pad_token": "padding",
 }
+
+_LLAMA_IDS = {"unknown": 0, "bos": 1, "eos": 2}
+
+# Tokens that end a turn, by their spelling: older files state only the token that ends a document, and a model that
+# chats would never stop. llama.cpp knows them by their spelling too.
+_ENDS_OF_TURN = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|EOT|>", "<end_of_turn>")
+
+# Phi-3's special tokens swallow white space behind them, but for these (its tokenizer.json; GGUF has no word for it).
+_PHI3_KEEPING_SPACE = ("<unk>", "<s>", "<|endoftext|>")
 
 
 def backend_from_gguf(metadata: Mapping[str, Any]) -> Backend:
@@ -53,28 +44,27 @@ def backend_from_gguf(metadata: Mapping[str, Any]) -> Backend:
         InputError: the metadata lacks something, contradicts itself, or names a kind of tokenizer that is not
             known.
     """
-    model, pre = _require(metadata, "model", str), _require(metadata, "pre", str)
-    if model != "gpt2":
-        raise InputError(
-            f"the GGUF tokenizer is of the kind {model!r}; minillm builds 'gpt2' (byte-level BPE); "
-            "use the model's tokenizer.json"
-        )
-    pre_tokenizer = _pre_tokenizer(pre)
+    model = _require(metadata, "model", str)
+    metadata = _with_defaults(metadata)
     tokens = _require(metadata, "tokens", list)
-    merges = [_merge(pair) for pair in _require(metadata, "merges", list)]
-    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise InputError("tokenizer.ggml.tokens of the GGUF file holds the same token twice; the file is damaged")
-    try:
-        backend = Backend(models.BPE(vocabulary, merges, ignore_merges=pre in _LLAMA3_NAMES))
-    except Exception as error:  # the library raises plain Exception
-        raise InputError(f"the vocabulary and merges of the GGUF file do not fit each other: {error}") from error
-    backend.pre_tokenizer = pre_tokenizer
-    if pre == "qwen2":
-        backend.normalizer = normalizers.NFC()
-    backend.decoder = decoders.ByteLevel()
-    _add_tokens(backend, tokens, metadata)
-    _add_bos_and_eos(backend, tokens, metadata, bos_by_default=pre in _LLAMA3_NAMES)
+    kinds = _kinds(tokens, metadata)
+    if model == "gpt2":
+        words = words_named(_require(metadata, "pre", str))
+        backend = _byte_level_backend(tokens, metadata, whole_words=words.whole_words)
+        words.build_into(backend)
+        adds_bos = words.adds_bos
+    elif model == "llama":
+        pieces = [Piece(*piece) for piece in zip(tokens, _scores(tokens, metadata), kinds.values(), strict=True)]
+        backend = sentencepiece_backend(pieces, space_prefix=_flag(metadata, "add_space_prefix", True))
+        adds_bos = True
+    else:
+        raise InputError(
+            f"the GGUF tokenizer is of the kind {model!r}; minillm builds 'gpt2' (byte-level BPE) and 'llama' "
+            "(SentencePiece); use the model's tokenizer.json"
+        )
+    named = list(special_tokens_from_gguf(metadata).values())
+    add_tokens(backend, kinds, named, rstrip=_swallowing(metadata, kinds))
+    _add_bos_and_eos(backend, tokens, metadata, bos_by_default=adds_bos)
     return backend
 
 
@@ -83,6 +73,7 @@ def special_tokens_from_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
     states.
     """
     tokens = _require(metadata, "tokens", list)
+    metadata = _with_defaults(metadata)
     names = {}
     for name, gguf_name in _SPECIAL_NAMES.items():
         token_id = metadata.get(f"tokenizer.ggml.{gguf_name}_token_id")
@@ -91,20 +82,36 @@ def special_tokens_from_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
     return names
 
 
-def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
-    gpt2_words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if name == "gpt-2":
-        return gpt2_words
-    if name == "smollm":
-        return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), gpt2_words])
-    if name in _LLAMA3_NAMES or name == "qwen2":
-        words = Regex(_QWEN2_WORDS if name == "qwen2" else _LLAMA3_WORDS)
-        bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        return pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), bytes_only])
-    known = ", ".join(["smollm", "gpt-2", "qwen2", *_LLAMA3_NAMES])
-    raise InputError(
-        f"the GGUF pre-tokenizer {name!r} is not known; minillm builds {known}; use the model's tokenizer.json"
-    )
+def ends_of_turn_from_gguf(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the tokens of the vocabulary that end a turn, whether or not the file says so."""
+    kinds = _kinds(_require(metadata, "tokens", list), metadata)
+    return [token for token in _ENDS_OF_TURN if kinds.get(token) in (Kind.CONTROL, Kind.USER_DEFINED)]
+
+
+def chat_templates_from_gguf(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the templates by name: `tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for others.
+
+    Raises:
+        InputError: one is not text.
+    """
+    key = "tokenizer.chat_template"
+    templates = {"default": metadata[key]} if metadata.get(key) else {}
+    templates |= {name.removeprefix(f"{key}."): metadata[name] for name in metadata if name.startswith(f"{key}.")}
+    for name, template in templates.items():
+        if not isinstance(template, str):
+            raise InputError(f"the chat template {name!r} of the GGUF file must be text, not {template!r:.80}")
+    return templates
+
+
+def _byte_level_backend(tokens: list[str], metadata: Mapping[str, Any], *, whole_words: bool) -> Backend:
+    merges = [_merge(pair) for pair in _require(metadata, "merges", list)]
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    try:
+        backend = Backend(models.BPE(vocabulary, merges, ignore_merges=whole_words))
+    except Exception as error:  # the library raises plain Exception
+        raise InputError(f"the vocabulary and merges of the GGUF file do not fit each other: {error}") from error
+    backend.decoder = decoders.ByteLevel()
+    return backend
 
 
 def _merge(pair: Any) -> tuple[str, str]:
@@ -114,19 +121,41 @@ def _merge(pair: Any) -> tuple[str, str]:
     return left, right
 
 
-def _add_tokens(backend: Backend, tokens: list[str], metadata: Mapping[str, Any]) -> None:
-    """Tell the backend which tokens are matched whole in a text: control tokens (special) and user-defined
-    ones.
-    """
-    types = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-    if len(types) != len(tokens):
-        raise InputError(f"the GGUF file has {len(tokens)} tokens but {len(types)} token types; it is damaged")
-    named = set(special_tokens_from_gguf(metadata).values())
-    kinds = list(zip(tokens, types, strict=True))
-    special = [token for token, kind in kinds if kind in (_CONTROL, _UNKNOWN) or token in named]
-    user_defined = [token for token, kind in kinds if kind == _USER_DEFINED and token not in named]
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-    backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in user_defined])
+def _kinds(tokens: list[Any], metadata: Mapping[str, Any]) -> dict[str, int]:
+    """What each token is; a file without types has normal ones only."""
+    if not all(isinstance(token, str) for token in tokens):
+        raise InputError("tokenizer.ggml.tokens of the GGUF file holds what is not text; the file is damaged")
+    types = metadata.get("tokenizer.ggml.token_type") or [Kind.NORMAL] * len(tokens)
+    kinds = dict(zip(tokens, _of_each_token(tokens, types, "token types"), strict=True))
+    if len(kinds) != len(tokens):
+        raise InputError("tokenizer.ggml.tokens of the GGUF file holds the same token twice; the file is damaged")
+    return kinds
+
+
+def _of_each_token(tokens: list[str], values: list[Any], what: str) -> list[Any]:
+    if len(values) != len(tokens):
+        raise InputError(f"the GGUF file has {len(tokens)} tokens but {len(values)} {what}; it is damaged")
+    return values
+
+
+def _scores(tokens: list[str], metadata: Mapping[str, Any]) -> list[float]:
+    scores = _of_each_token(tokens, _require(metadata, "scores", list), "scores")
+    if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
+        raise InputError("tokenizer.ggml.scores of the GGUF file holds what is not a number; the file is damaged")
+    return [float(score) for score in scores]
+
+
+def _with_defaults(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """SentencePiece's special tokens have the ids of Llama 1 where the file does not state theirs."""
+    if metadata.get("tokenizer.ggml.model") != "llama":
+        return metadata
+    return {f"tokenizer.ggml.{name}_token_id": token_id for name, token_id in _LLAMA_IDS.items()} | dict(metadata)
+
+
+def _swallowing(metadata: Mapping[str, Any], kinds: Mapping[str, int]) -> frozenset[str]:
+    """The tokens that swallow the white space behind them: Phi-3's, where they are SentencePiece's."""
+    is_phi3 = metadata.get("general.architecture") == "phi3" and metadata["tokenizer.ggml.model"] == "llama"
+    return frozenset(kinds) - frozenset(_PHI3_KEEPING_SPACE) if is_phi3 else frozenset()
 
 
 def _add_bos_and_eos(backend: Backend, tokens: list[str], metadata: Mapping[str, Any], *, bos_by_default: bool) -> None:
@@ -134,15 +163,22 @@ def _add_bos_and_eos(backend: Backend, tokens: list[str], metadata: Mapping[str,
     file says so.
     """
     before, after = [], []
-    if metadata.get("tokenizer.ggml.add_bos_token", bos_by_default):
+    if _flag(metadata, "add_bos_token", bos_by_default):
         before = [_token_at(tokens, metadata.get("tokenizer.ggml.bos_token_id"), "bos")]
-    if metadata.get("tokenizer.ggml.add_eos_token", False):
+    if _flag(metadata, "add_eos_token", False):
         after = [_token_at(tokens, metadata.get("tokenizer.ggml.eos_token_id"), "eos")]
     if before or after:
         backend.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *after],
             special_tokens=[(token, tokens.index(token)) for token in dict.fromkeys([*before, *after])],
         )
+
+
+def _flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = metadata.get(f"tokenizer.ggml.{name}", default)
+    if not isinstance(value, bool):
+        raise InputError(f"tokenizer.ggml.{name} of the GGUF file must be true or false, not {value!r}")
+    return value
 
 
 def _require(metadata: Mapping[str, Any], name: str, kind: type) -> Any:

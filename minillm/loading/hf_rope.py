@@ -90,9 +90,9 @@ def _read_scaling(rope: Fields, kind: str, fields: Fields, context: int) -> Rope
 def _read_yarn(rope: Fields, original: int, context: int) -> RopeScaling:
     factor = rope.number("factor", None) or context / original
     mscale, mscale_all_dim = rope.number("mscale", None), rope.number("mscale_all_dim", None)
-    usual = _yarn_magnitude(factor, 1.0)
+    usual = yarn_magnitude(factor, 1.0)
     if mscale is not None and mscale_all_dim is not None:
-        usual = _yarn_magnitude(factor, mscale) / _yarn_magnitude(factor, mscale_all_dim)
+        usual = yarn_magnitude(factor, mscale) / yarn_magnitude(factor, mscale_all_dim)
     rope.flag("finetuned", True)  # whether the model was trained on under the rule: the same arithmetic
     return RopeScaling(
         kind="yarn",
@@ -105,7 +105,7 @@ def _read_yarn(rope: Fields, original: int, context: int) -> RopeScaling:
     )
 
 
-def _yarn_magnitude(factor: float, mscale: float) -> float:
+def yarn_magnitude(factor: float, mscale: float) -> float:
     """What YaRN multiplies queries and keys by: longer contexts have more keys, over which the softmax flattens."""
     return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
 

@@ -7,16 +7,13 @@ import torch
 
 from minillm.config import ModelConfig
 from minillm.errors import InputError
-from minillm.loading.checkpoint import Checkpoint, fill, open_checkpoint
+from minillm.loading.checkpoint import Checkpoint, fill, has_fused_projections, open_checkpoint
 from minillm.loading.progress import Progress, tell_on_stderr
 from minillm.loading.registry import resolve
 from minillm.loading.weight_formats import weight_formats
 from minillm.model import Llama
 from minillm.quantized_linear import WeightFormats
 from minillm.tokenizer import Tokenizer
-
-FUSED_SUFFIX = ".self_attn.qkv_proj.weight"
-"""A checkpoint with such a tensor has its projections fused as our model has them: Phi-3's are."""
 
 
 def load(
@@ -49,13 +46,12 @@ def load_model(
 ) -> Llama:
     """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
     llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=formats)
-    fused = any(name.endswith(FUSED_SUFFIX) for name in checkpoint.tensors.names())
-    fill(llama.checkpoint_slots(fused=fused), checkpoint.tensors)
+    fill(llama.checkpoint_slots(fused=has_fused_projections(checkpoint.tensors)), checkpoint.tensors)
     return llama
 
 
 def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
-    """The config, with the tokenizer's end-of-sequence id among its own: any of them may be the one that is stated.
+    """The config, with the tokenizer's end-of-sequence ids among its own: any of them may be the one that is stated.
 
     Raises InputError if the tokenizer makes ids for which the model has no embedding.
     """
@@ -64,8 +60,7 @@ def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
             f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model {config.vocab_size:,}:"
             " they do not belong together"
         )
-    stated = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-    return replace(config, eos_token_ids=tuple(sorted({*config.eos_token_ids, *stated})))
+    return replace(config, eos_token_ids=tuple(sorted({*config.eos_token_ids, *tokenizer.end_ids})))
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

@@ -38,7 +38,7 @@ def weight_formats(quantize: str | None, checkpoint: Checkpoint) -> WeightFormat
 def _stored_format(name: str, stored: Mapping[str, str | None]) -> str:
     """The format of a module's matrix, from those of the checkpoint's tensors that it is made of."""
     module = name.rpartition(".")[2]
-    parts = PARTS.get(module, (module,))
+    parts = (module, *PARTS.get(module, ()))  # Phi-3's checkpoints have them fused already
     if name == "lm_head" and HEAD not in stored:
         parts = ("embed_tokens",)
     found = {format for tensor, format in stored.items() if _is_part(tensor, name, parts)}

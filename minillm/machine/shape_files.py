@@ -15,12 +15,13 @@ from minillm.loading.fields import Fields, shown
 from minillm.loading.gguf_header import Array, Header, read_header
 from minillm.machine.shape import ModelShape
 
-MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
-DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8}  # where config.json does not state them; elsewhere: as many as heads
+MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "granite", "smollm3", "phi3")
+# where config.json does not state them; elsewhere: as many as heads
+DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8, "smollm3": 4}
 MISTRAL_WINDOW = (
     4096  # where its config.json does not speak of one; null is none. Default of transformers' MistralConfig
 )
-GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3")  # "llama" is also Mistral and Mixtral
+GGUF_ARCHITECTURES = ("llama", "qwen2", "qwen3", "granite", "smollm3", "phi3")  # "llama" is also Mistral and Mixtral
 
 # GGUF tensor types: values per block, bytes per block. Source: `GGML_QUANT_SIZES` of the `gguf` library.
 GGUF_TYPES: Mapping[int, tuple[int, int]] = {
@@ -36,9 +37,18 @@ GGUF_TYPES: Mapping[int, tuple[int, int]] = {
     12: (256, 144),  # Q4_K
     13: (256, 176),  # Q5_K
     14: (256, 210),  # Q6_K
+    16: (256, 66),  # IQ2_XXS
+    17: (256, 74),  # IQ2_XS
+    18: (256, 98),  # IQ3_XXS
+    19: (256, 50),  # IQ1_S
     20: (32, 18),  # IQ4_NL
+    21: (256, 110),  # IQ3_S
+    22: (256, 82),  # IQ2_S
     23: (256, 136),  # IQ4_XS
+    29: (256, 56),  # IQ1_M
     30: (1, 2),  # BF16
+    34: (256, 54),  # TQ1_0
+    35: (256, 66),  # TQ2_0
 }
 
 
@@ -64,7 +74,7 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelS
         num_key_value_heads=fields.integer("num_key_value_heads", DEFAULT_KV_HEADS.get(kind, heads)),
         head_dim=fields.integer("head_dim", 128 if kind == "qwen3" else _head_dim(where, hidden_size, heads)),
         max_position_embeddings=fields.integer("max_position_embeddings"),
-        tie_word_embeddings=fields.flag("tie_word_embeddings", False),
+        tie_word_embeddings=fields.flag("tie_word_embeddings", kind == "smollm3"),
         qkv_bias=bias or kind == "qwen2",  # Qwen2's own biases, of which its config says nothing
         output_bias=bias and kind != "qwen2",
         mlp_bias=fields.flag("mlp_bias", False),
@@ -85,14 +95,14 @@ def _head_dim(where: str, hidden_size: int, heads: int) -> int:
 
 
 def _window(fields: Fields, kind: str) -> int | None:
-    """The window that holds in every layer. Qwen may use one in its upper layers only: then none, which is the most
-    that its cache can take.
+    """The window that holds in every layer. Qwen and SmolLM3 may use one in some layers only: then none, which is the
+    most that their cache can take.
     """
     if kind == "mistral" and "sliding_window" not in fields.values:
         return MISTRAL_WINDOW
     window = fields.integer("sliding_window", None)
     if not kind.startswith("qwen"):
-        return window if kind != "llama" else None
+        return window if kind in ("mistral", "mixtral", "phi3") else None
     everywhere = fields.flag("use_sliding_window", False) and fields.values.get("max_window_layers") == 0
     return window if everywhere else None
 
