@@ -151,7 +151,7 @@ def test_a_gguf_file_is_described_from_its_header(tmp_path, capsys):
 def test_the_config_of_a_gguf_file_is_the_one_that_the_engine_reads(tmp_path):
     """With divisors of rotary frequencies too, which are read from where they lie."""
     from minillm.loading.gguf import open_gguf
-    from minillm.loading.gguf_config import rope_factors
+    from minillm.loading.gguf_rope import rope_factors
 
     config = ModelConfig.from_hf(
         hf_config(
@@ -415,6 +415,16 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
     )
 
 
+def test_a_tokenizer_that_cannot_be_built_or_is_too_large_is_a_reason(tmp_path, capsys):
+    path = write_gguf(tmp_path / "tiny.gguf", hf_tensors(), tokenizer__ggml__pre="of-another-planet")
+    assert "of-another-planet" in as_json(capsys, path)["refusals"][0]
+    (tmp_path / "small").mkdir()
+    tensors = hf_tensors() | {"model.embed_tokens.weight": torch.ones(9, 256)}
+    write_directory(tmp_path / "small", tensors, vocab_size=9)
+    (tmp_path / "small" / "tokenizer.json").write_text(byte_level_pipeline(), encoding="utf-8")
+    assert "and the model 9: they do not belong together" in as_json(capsys, tmp_path / "small")["refusals"][0]
+
+
 def test_a_gguf_file_of_another_architecture_or_type_is_described_and_refused(tmp_path, capsys):
     path = tmp_path / "other.gguf"
     writer = gguf.GGUFWriter(path, "gemma2")
@@ -538,8 +548,10 @@ def test_a_hub_that_cannot_be_asked_gets_one_sentence(here, capsys):
 # The command.
 
 
-def test_it_is_a_verb_and_imports_no_torch(model):
+@pytest.mark.parametrize("kind", ["directory", "gguf"])
+def test_it_is_a_verb_and_imports_no_torch(model, tmp_path, kind):
     assert "inspect" in VERBS
+    model = model if kind == "directory" else write_gguf(tmp_path / "tiny.gguf", hf_tensors())
     code = "import sys; from minillm import inspect; inspect.main(sys.argv[1:]); assert 'torch' not in sys.modules"
     root = Path(inspect.__file__).parents[1]
     done = subprocess.run(
