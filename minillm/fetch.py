@@ -8,6 +8,8 @@ from dataclasses import replace
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
 from minillm.loading.files import existing_path
+from minillm.loading.hub import cached, fetch_from_hub
+from minillm.loading.hub_errors import in_plain_words
 from minillm.loading.hub_id import DEFAULT_REVISION, HubId, parse_hub_id
 from minillm.loading.progress import tell_on_stderr
 from minillm.loading.registry import (
@@ -58,9 +60,6 @@ def _at(hub_id: HubId, revision: str | None) -> HubId:
 
 
 def _fetch_from_hub(hub_id: HubId, force: bool) -> str:
-    from minillm.loading.hub import cached, fetch_from_hub
-    from minillm.loading.hub_errors import in_plain_words
-
     with in_plain_words(hub_id):
         if not force and (found := cached(hub_id)) is not None:
             tell_on_stderr(f"{hub_id} is already there (--force asks the hub for a newer state of it)")

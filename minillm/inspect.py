@@ -1,6 +1,7 @@
 """`python -m minillm.inspect MODEL`: what a model is, from its headers and metadata; nothing is loaded."""
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -23,9 +24,12 @@ def _run(args: argparse.Namespace) -> int:
 
     findings = examine(find(args.model))
     if args.json:
-        print(json.dumps(as_json(findings), indent=2, ensure_ascii=False))
+        print(json.dumps(as_json(findings), indent=2))
         return 0
     from rich.console import Console
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a token may have signs that the terminal has not
 
     print_report(findings, Console(highlight=False), args.template)
     return 0

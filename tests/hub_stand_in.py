@@ -228,8 +228,8 @@ def environment(hub: Hub | None, home: Path, **changes: str) -> dict[str, str]:
 
 # What the library's fetching in small files would hide: that large files are resumed.
 LARGE_HERE = f"""
-import minillm.loading.hub, minillm.loading.download
-minillm.loading.hub.RESUMABLE_BYTES = {LARGE_BYTES}
+import minillm.loading.hub_transfer, minillm.loading.download
+minillm.loading.hub_transfer.RESUMABLE_BYTES = {LARGE_BYTES}
 minillm.loading.download.CHUNK_BYTES = 500
 minillm.loading.download.PAUSE_S = 0.01
 """
@@ -266,7 +266,7 @@ class Here:
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
         monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr("minillm.loading.hub.RESUMABLE_BYTES", LARGE_BYTES)
+        monkeypatch.setattr("minillm.loading.hub_transfer.RESUMABLE_BYTES", LARGE_BYTES)
         monkeypatch.setattr("minillm.loading.download.CHUNK_BYTES", 500)
         monkeypatch.setattr("minillm.loading.download.PAUSE_S", 0.01)
 

@@ -1,6 +1,7 @@
 """`minillm inspect`: what is said of a model, from directories, GGUF files and a hub; and of what it cannot run."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_the_report_says_the_same_and_keeps_to_the_width(model, capsys, monkeypa
         "6 query heads, 2 key/value heads, each of 10",
         "240 bytes per token in 16 bits",
         "byte-level BPE: 2",
-        "BOS <|im_start|> (1); EOS <|im_end|> (2); no BOS added",
+        "BOS <|im_start|> (1), not added to a text EOS <|im_end|> (2) added tokens 3, all of them special",
         "The head size is stated, not derived: 6 heads of 10 are 60 wide, and the hidden size is 48.",
         "minillm runs it.",
     ):
@@ -150,7 +151,7 @@ def test_a_gguf_file_is_described_from_its_header(tmp_path, capsys):
 def test_the_config_of_a_gguf_file_is_the_one_that_the_engine_reads(tmp_path):
     """With divisors of rotary frequencies too, which are read from where they lie."""
     from minillm.loading.gguf import open_gguf
-    from minillm.loading.gguf_config import rope_factors
+    from minillm.loading.gguf_rope import rope_factors
 
     config = ModelConfig.from_hf(
         hf_config(
@@ -198,6 +199,22 @@ def test_the_whole_template_is_printed_on_request(tmp_path, capsys):
     assert "line 3" not in short
     assert "7 more lines: --template shows all" in short
     assert all(f"line {number}" in whole for number in range(9))
+
+
+def test_nothing_in_a_file_reaches_the_terminal_as_a_command_or_stops_the_report(tmp_path):
+    save_tiny_model(tmp_path, chat_template="\x1b[31mred\x07 <｜User｜> \u202e {{ tools }}")
+    root = Path(inspect.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "minillm.inspect", str(tmp_path)],
+        cwd=root,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert r"\x1b[31mred\x07 <\uff5cUser\uff5c> \u202e {{ tools }}" in done.stdout
+    assert done.stdout.isascii()
 
 
 def test_how_its_authors_sample_is_said(tmp_path, capsys):
@@ -398,6 +415,16 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
     )
 
 
+def test_a_tokenizer_that_cannot_be_built_or_is_too_large_is_a_reason(tmp_path, capsys):
+    path = write_gguf(tmp_path / "tiny.gguf", hf_tensors(), tokenizer__ggml__pre="of-another-planet")
+    assert "of-another-planet" in as_json(capsys, path)["refusals"][0]
+    (tmp_path / "small").mkdir()
+    tensors = hf_tensors() | {"model.embed_tokens.weight": torch.ones(9, 256)}
+    write_directory(tmp_path / "small", tensors, vocab_size=9)
+    (tmp_path / "small" / "tokenizer.json").write_text(byte_level_pipeline(), encoding="utf-8")
+    assert "and the model 9: they do not belong together" in as_json(capsys, tmp_path / "small")["refusals"][0]
+
+
 def test_a_gguf_file_of_another_architecture_or_type_is_described_and_refused(tmp_path, capsys):
     path = tmp_path / "other.gguf"
     writer = gguf.GGUFWriter(path, "gemma2")
@@ -521,8 +548,10 @@ def test_a_hub_that_cannot_be_asked_gets_one_sentence(here, capsys):
 # The command.
 
 
-def test_it_is_a_verb_and_imports_no_torch(model):
+@pytest.mark.parametrize("kind", ["directory", "gguf"])
+def test_it_is_a_verb_and_imports_no_torch(model, tmp_path, kind):
     assert "inspect" in VERBS
+    model = model if kind == "directory" else write_gguf(tmp_path / "tiny.gguf", hf_tensors())
     code = "import sys; from minillm import inspect; inspect.main(sys.argv[1:]); assert 'torch' not in sys.modules"
     root = Path(inspect.__file__).parents[1]
     done = subprocess.run(

@@ -6,7 +6,7 @@ from minillm.config import ModelConfig
 from minillm.inspection.stored import StoredTensor
 from minillm.loading.fields import shown
 
-FUSED = ("self_attn.qkv_proj", "mlp.gate_up_proj")
+FUSED = ("self_attn.qkv_proj", "mlp.gate_up_proj", ".attn_qkv.")  # the last one is GGUF's
 # Old checkpoints also store what is computed from the configuration: the loader leaves it alone.
 COMPUTED = ".rotary_emb.inv_freq"
 HEAD = "lm_head.weight"

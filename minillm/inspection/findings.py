@@ -1,5 +1,6 @@
 """All that is found about a model, and whether this engine runs it."""
 
+import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from minillm.inspection.outline import Outline, outline_of, outline_of_gguf, out
 from minillm.inspection.parts import OTHER, count_config, count_tensors
 from minillm.inspection.stored import FLOATING
 from minillm.inspection.unusual import unusual
-from minillm.loading.gguf_config import ROPE_FACTORS
 from minillm.loading.gguf_header import Header
+from minillm.loading.gguf_rope import FACTOR_TENSORS
 
 # Of the types that `loading/gguf.py` reads, those of nearly all files: for these it need not be asked.
 COMMON_GGUF_TYPES = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"}
@@ -80,12 +81,13 @@ def _read_config(found: Found) -> tuple[ModelConfig | None, str | None]:
 
 def _read_gguf_config(path: Path, header: Header) -> ModelConfig:
     """As `open_gguf` reads it, without the `gguf` library's reader, which takes seconds for a large vocabulary."""
-    factors = None
-    if ROPE_FACTORS in header.tensors:
-        (count,), _ = header.tensors[ROPE_FACTORS]
-        with path.open("rb") as file:
-            file.seek(header.offsets[ROPE_FACTORS])
-            factors = list(struct.unpack(f"<{count}f", file.read(4 * count)))
+    factors: dict[str, list[float]] = {}
+    with path.open("rb") as file:
+        for name in FACTOR_TENSORS:
+            if name in header.tensors:
+                shape, _ = header.tensors[name]
+                file.seek(header.offsets[name])
+                factors[name] = list(struct.unpack(f"<{math.prod(shape)}f", file.read(4 * math.prod(shape))))
     return ModelConfig.from_gguf(header.metadata, list(header.tensors), factors)
 
 
@@ -122,9 +124,26 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
             if found.hf_config is not None
             else "there is no tokenizer in its metadata"
         )
-    elif words.size and config is not None and words.size > config.vocab_size:
+    else:
+        yield from _tokenizer_refusals(found, config)
+
+
+def _tokenizer_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
+    """Build the tokenizer: only that tells whether it can be built."""
+    from minillm.tokenizer import Tokenizer
+
+    try:
+        if found.gguf_header is None:
+            tokenizer = Tokenizer.from_directory(found.path)
+        else:
+            tokenizer = Tokenizer.from_gguf(found.gguf_header.metadata)
+    except InputError as error:
+        yield str(error)
+        return
+    if config is not None and tokenizer.vocab_size > config.vocab_size:
         yield (
-            f"the tokenizer has {words.size:,} tokens and the model {config.vocab_size:,}: they do not belong together"
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model {config.vocab_size:,}: "
+            "they do not belong together"
         )
 
 

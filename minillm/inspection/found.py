@@ -12,8 +12,11 @@ from minillm.inspection.stored import Stored
 from minillm.inspection.vocabulary import Vocabulary
 from minillm.loading.files import existing_path, read_json_object
 from minillm.loading.gguf_header import Header, read_header
-from minillm.loading.hub_files import CONFIG, GENERATION_CONFIG
+from minillm.loading.hub import cached, fetch_description_from_hub, weights_of
+from minillm.loading.hub_errors import in_plain_words
+from minillm.loading.hub_files import CONFIG, GENERATION_CONFIG, check_listing
 from minillm.loading.hub_id import HubId, parse_hub_id
+from minillm.loading.hub_transfer import Listing
 from minillm.loading.progress import tell_on_stderr
 
 
@@ -83,9 +86,6 @@ def _of_directory(name: str, path: Path, origin: str, stored: Stored | None = No
 
 
 def _of_hub(hub_id: HubId) -> Found:
-    from minillm.loading.hub import cached, fetch_description_from_hub
-    from minillm.loading.hub_errors import in_plain_words
-
     with in_plain_words(hub_id):
         path = cached(hub_id)
         if path is not None:
@@ -97,12 +97,9 @@ def _of_hub(hub_id: HubId) -> Found:
         return _of_directory(str(hub_id), directory, origin, _stored_on_hub(directory, listing))
 
 
-def _stored_on_hub(directory: Path, listing: Any) -> Stored:
+def _stored_on_hub(directory: Path, listing: Listing) -> Stored:
     """The tensors of a hub model, from the beginnings of its files."""
     from huggingface_hub import HfApi
-
-    from minillm.loading.hub import weights_of
-    from minillm.loading.hub_files import check_listing
 
     try:
         check_listing(listing.hub_id, listing.sizes)

