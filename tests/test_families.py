@@ -92,7 +92,7 @@ def test_where_longrope_crosses_its_original_context_decode_computes_the_cache_a
     """So every token is the one that a pass over the whole sequence would give, as with `generate` of transformers."""
     model, prompt = tiny("Phi-3 mini 128k"), some_ids()[0, :10].tolist()
     cache = KVCache(model.config, TOKENS)
-    params = SamplingParams(max_tokens=20, ignore_eos=True)
+    params = SamplingParams(max_tokens=16, ignore_eos=True)
     steps = list(decode(model, prefill(model, prompt, cache), cache, params, prompt_ids=prompt))
     ids = prompt + [step.token_id for step in steps]
     for length in range(len(prompt), len(ids)):

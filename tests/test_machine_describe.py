@@ -55,6 +55,13 @@ CONFIGS = {
         {"qkv_bias": True, "sliding_window": 32},
     ),
     "qwen3": (transformers.Qwen3Config(**SIZES), {"qk_norm": True, "head_dim": 128}),
+    "granite": (transformers.GraniteConfig(**SIZES), {}),
+    "smollm3": (
+        transformers.SmolLM3Config(**SIZES, use_sliding_window=True, sliding_window=32),
+        {"tie_word_embeddings": True},
+    ),
+    "phi3": (transformers.Phi3Config(**SIZES), {}),
+    "phi3, a window": (transformers.Phi3Config(**SIZES, sliding_window=32), {"sliding_window": 32}),
     "tied": (transformers.LlamaConfig(**SIZES, tie_word_embeddings=True), {"tie_word_embeddings": True}),
 }
 
@@ -80,6 +87,9 @@ DEFAULTS = {
     "llama": transformers.LlamaConfig,
     "mistral": transformers.MistralConfig,
     "mixtral": transformers.MixtralConfig,
+    "granite": transformers.GraniteConfig,
+    "smollm3": transformers.SmolLM3Config,
+    "phi3": transformers.Phi3Config,
 }
 
 

@@ -81,7 +81,8 @@ IGNORED = frozenset(
     # bookkeeping: who wrote the file, and for which software; Python code beside the weights, which is never run
     "_name_or_path _commit_hash architectures transformers_version is_llama_config transformers.js_config "  # noqa: SIM905
     "unsloth_version unsloth_fixed torch_dtype dtype torchscript use_bfloat16 tf_legacy_loss auto_map "
-    "_attn_implementation _attn_implementation_autoset attn_implementation tokenizer_class prefix is_decoder "
+    "_attn_implementation _attn_implementation_autoset attn_implementation _flash_attn_2_enabled "
+    "tokenizer_class prefix is_decoder "
     # training only
     "attention_dropout hidden_dropout initializer_range "
     # how a projection is cut in pieces for tensor-parallel training: the same sums

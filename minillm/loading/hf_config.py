@@ -13,7 +13,7 @@ from minillm.loading.fields import Fields
 from minillm.loading.hf_architectures import ARCHITECTURES, IGNORED, NEUTRAL, Architecture, architecture_of
 from minillm.loading.hf_rope import read_rope, write_rope
 
-MISTRAL_WINDOW = 4096
+DEFAULT_WINDOW = 4096
 """Where Mistral's and Qwen's config.json do not speak of one; null is none."""
 
 SAME = (
@@ -133,12 +133,12 @@ def _window(
     everywhere = tuple(range(num_layers))
     if model_type in ("mistral", "phi3"):
         absent = model_type == "mistral" and "sliding_window" not in fields.values
-        window = fields.integer("sliding_window", MISTRAL_WINDOW if absent else None)
+        window = fields.integer("sliding_window", DEFAULT_WINDOW if absent else None)
         return (window, everywhere) if window else (None, ())
     if model_type not in ("qwen2", "qwen3", "smollm3"):
         return None, ()
     absent = model_type != "smollm3" and "sliding_window" not in fields.values
-    window = fields.integer("sliding_window", MISTRAL_WINDOW if absent else None)
+    window = fields.integer("sliding_window", DEFAULT_WINDOW if absent else None)
     window = window if fields.flag("use_sliding_window", False) else None
     first = num_layers if model_type == "smollm3" else fields.whole_number("max_window_layers", 28)
     usual = nope_layers if model_type == "smollm3" else everywhere[first:]

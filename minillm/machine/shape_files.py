@@ -15,8 +15,9 @@ from minillm.loading.fields import Fields, shown
 from minillm.loading.gguf_header import Array, Header, read_header
 from minillm.machine.shape import ModelShape
 
-MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
-DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8}  # where config.json does not state them; elsewhere: as many as heads
+MODEL_TYPES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "granite", "smollm3", "phi3")
+# where config.json does not state them; elsewhere: as many as heads
+DEFAULT_KV_HEADS = {"mistral": 8, "mixtral": 8, "smollm3": 4}
 MISTRAL_WINDOW = (
     4096  # where its config.json does not speak of one; null is none. Default of transformers' MistralConfig
 )
@@ -73,7 +74,7 @@ def read_config(config: Mapping[str, Any], where: str = "config.json") -> ModelS
         num_key_value_heads=fields.integer("num_key_value_heads", DEFAULT_KV_HEADS.get(kind, heads)),
         head_dim=fields.integer("head_dim", 128 if kind == "qwen3" else _head_dim(where, hidden_size, heads)),
         max_position_embeddings=fields.integer("max_position_embeddings"),
-        tie_word_embeddings=fields.flag("tie_word_embeddings", False),
+        tie_word_embeddings=fields.flag("tie_word_embeddings", kind == "smollm3"),
         qkv_bias=bias or kind == "qwen2",  # Qwen2's own biases, of which its config says nothing
         output_bias=bias and kind != "qwen2",
         mlp_bias=fields.flag("mlp_bias", False),
@@ -94,14 +95,14 @@ def _head_dim(where: str, hidden_size: int, heads: int) -> int:
 
 
 def _window(fields: Fields, kind: str) -> int | None:
-    """The window that holds in every layer. Qwen may use one in its upper layers only: then none, which is the most
-    that its cache can take.
+    """The window that holds in every layer. Qwen and SmolLM3 may use one in some layers only: then none, which is the
+    most that their cache can take.
     """
     if kind == "mistral" and "sliding_window" not in fields.values:
         return MISTRAL_WINDOW
     window = fields.integer("sliding_window", None)
     if not kind.startswith("qwen"):
-        return window if kind != "llama" else None
+        return window if kind in ("mistral", "mixtral", "phi3") else None
     everywhere = fields.flag("use_sliding_window", False) and fields.values.get("max_window_layers") == 0
     return window if everywhere else None
 
