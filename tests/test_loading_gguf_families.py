@@ -89,8 +89,8 @@ def test_the_converted_directory_gives_transformers_the_same_logits(models, file
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_file_gives_the_logits_that_llama_cpp_computed_from_it(case: Case, tmp_path):
-    """To the rounding of float32; where llama.cpp rounds activations too, the difference is a twelfth of the logits at
-    most. Rows in a wrong order, a scale or a window that is wrong make it more than a third.
+    """To the rounding of float32. Where llama.cpp rounds activations too, to less than a sixteenth of the logits: it is
+    a thirtieth, and three tenths or more with rows in a wrong order.
     """
     answer = ANSWERS[case.name]
     path = case.write(tmp_path / "model.gguf")
@@ -101,7 +101,7 @@ def test_a_file_gives_the_logits_that_llama_cpp_computed_from_it(case: Case, tmp
     if case.exact:
         assert np.abs(difference).max() < 1e-4
         assert found.argmax(axis=1).tolist() == answer["top"]
-    assert np.square(difference).mean() ** 0.5 < np.square(expected).mean() ** 0.5 / 12
+    assert np.square(difference).mean() ** 0.5 < np.square(expected).mean() ** 0.5 / 16
 
 
 def test_each_type_that_is_read_was_given_to_llama_cpp():
