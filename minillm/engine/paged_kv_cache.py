@@ -112,7 +112,7 @@ class PagedBatch:
         together = [(span, row) for span, row in zip(spans, rows, strict=True) if span.num_tokens == 1]
         alone = [(span, row) for span, row in zip(spans, rows, strict=True) if span.num_tokens > 1]
         self._single = [self._group(members) for members in similar_lengths(together)]
-        self._long = [(row, span.end, self._table(span)) for span, row in alone]
+        self._long = [(row, span.end, self._group([(span, row)]).tables) for span, row in alone]
 
     @property
     def length(self) -> int:
@@ -147,21 +147,17 @@ class PagedBatch:
         mixed = torch.empty_like(q)  # [1, H, N, D]
         window = self._windows.get(layer)
         for group in self._single:
-            own_keys, own_values = (part[group.tables].flatten(1, 2).transpose(1, 2) for part in (keys, values))
+            own_keys, own_values = (_gather(part, group.tables) for part in (keys, values))  # 2 x [R, Hkv, S, D]
             queries = q[0].transpose(0, 1)[group.rows][:, :, None]  # [R, H, 1, D]
             found = gathered_attention(queries, own_keys, own_values, group.lengths, window)  # [R, H, 1, D]
             mixed[0].transpose(0, 1)[group.rows] = found[:, :, 0]  # [R, H, D]
         for rows, end, table in self._long:
-            own_keys, own_values = (_tokens(part, table, end) for part in (keys, values))  # 2 x [1, Hkv, S, D]
+            own_keys, own_values = (_gather(part, table)[:, :, :end] for part in (keys, values))  # 2 x [1, Hkv, S, D]
             if window is None:
                 mixed[:, :, rows] = causal_attention(q[:, :, rows], own_keys, own_values)
             else:
                 mixed[:, :, rows] = windowed_attention(q[:, :, rows], own_keys, own_values, window)
         return mixed
-
-    def _table(self, span: Span) -> Int[Tensor, " blocks"]:
-        """The blocks that hold a request's tokens so far, the new ones included."""
-        return torch.tensor(self._blocks(span), device=self._cache.keys.device)
 
     def _blocks(self, span: Span) -> list[int]:
         return list(span.block_table[: blocks_for(span.end, self._cache.block_size)])
@@ -200,8 +196,9 @@ def similar_lengths(spans: Sequence[tuple[Span, slice]]) -> list[list[tuple[Span
     return groups
 
 
-def _tokens(
-    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"], table: Int[Tensor, " own_blocks"], length: int
-) -> Float[Tensor, "1 num_kv_heads length head_dim"]:
-    """Keys (or values) of one request's tokens, gathered from its blocks into one piece."""
-    return part[table].flatten(0, 1)[:length].transpose(0, 1)[None]
+def _gather(
+    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"], tables: Int[Tensor, "requests most_blocks"]
+) -> Float[Tensor, "requests num_kv_heads most_tokens head_dim"]:
+    """Keys (or values) of each request, copied from its blocks into one piece: attention wants them side by side."""
+    found = part.index_select(0, tables.flatten())  # [R x most blocks, block_size, Hkv, D]
+    return found.view(len(tables), -1, *part.shape[2:]).transpose(1, 2)
