@@ -88,7 +88,8 @@ def test_progress_is_told_on_stderr(llm, capsys) -> None:
 
 @pytest.mark.parametrize("kind", [{"kv_dtype": "int8"}, {"quantize": "int8", "compile": False}])
 def test_other_kinds_of_model_take_lists_too(llm, tmp_path, kind) -> None:
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}  # int8 has groups of 32
+    # int8 has groups of 32
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "head_dim": 16}
     other = LLM(save_tiny_model(tmp_path / "model", **sizes), dtype="float32", **kind)
     params = SamplingParams(max_tokens=4, ignore_eos=True)
     assert [c.token_ids for c in other.generate(TEXTS, params)] == [
