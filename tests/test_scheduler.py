@@ -207,6 +207,13 @@ def test_equal_hashes_are_no_proof() -> None:
     assert cache.find([7, 8, 3, 4]) == []
 
 
+def test_equal_tokens_under_an_equal_hash_still_need_the_same_prefix() -> None:
+    cache = PrefixCache(2, hash_block=lambda parent, tokens: b"second" if parent else bytes(tokens))
+    cache.insert([1, 2, 3, 4], [10, 11])
+    cache.insert([7, 8], [20])
+    assert cache.find([7, 8, 3, 4]) == [20]
+
+
 def test_the_same_block_after_another_prefix_is_another_block() -> None:
     cache = PrefixCache(2)
     cache.insert([1, 2, 3, 4], [10, 11])
