@@ -203,6 +203,17 @@ def wait_for(condition) -> None:
     raise AssertionError("it did not happen within 20 seconds")
 
 
+def test_large_files_may_come_from_elsewhere_and_the_token_stays_at_the_hub(here):
+    """As on the real hub, which sends requests for large files on to its store."""
+    with serve(Hub(cuts=2)) as store, serve(Hub(token="hf_mine", content_at=store.url)) as hub:
+        directory = directory_of(here.fetch(hub, token="hf_mine"))
+    assert (directory / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    starts = [line.partition("bytes=")[2] for line in store.requests]
+    assert starts == ["0-", "4000-", "6000-"]
+    assert store.authorized == []
+    assert hub.authorized
+
+
 def test_a_hub_that_knows_no_ranges_sends_all_of_it_again(here):
     with serve(Hub(cuts=1, ranges=False)) as hub:
         directory = directory_of(here.fetch(hub))
