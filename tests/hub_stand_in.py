@@ -67,7 +67,8 @@ class Hub:
 
     commits: by revision. refusal: (status, X-Error-Code, X-Error-Message) for everything. gated: files are refused,
     the listing is not. token: only this one may read. cuts: how many answers to requests for large files break off
-    half way. speed: bytes per second of large files. ranges: whether Range is understood. content_at: the address of
+    half way. stalls: how many of them say nothing more half way, for a second. answers_after_s: how long everything
+    takes. speed: bytes per second of large files. ranges: whether Range is understood. content_at: the address of
     another server, to which requests for large files are sent on (the real hub does so). authorized: the paths of
     requests that brought a token.
     """
@@ -78,6 +79,8 @@ class Hub:
     gated: bool = False
     token: str | None = None
     cuts: int = 0
+    stalls: int = 0
+    answers_after_s: float = 0.0
     speed: float | None = None
     ranges: bool = True
     corrupt: bool = False
@@ -112,6 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         range_header = self.headers.get("Range")
         self.hub.requests.append(f"{self.command} {self.path}" + (f" {range_header}" if range_header else ""))
+        time.sleep(self.hub.answers_after_s)
         if "Authorization" in self.headers:
             self.hub.authorized.append(self.path)
         if match := re.fullmatch(r"/content/(\S+)", self.path):
@@ -182,9 +186,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if is_large and self.hub.corrupt:
             content = bytes(len(content))
-        if is_large and self.hub.cuts > 0:
-            self.hub.cuts -= 1
+        if is_large and self.hub.stalls + self.hub.cuts > 0:
             self._write(content[: len(content) // 2])
+            if self.hub.stalls > 0:
+                self.hub.stalls -= 1
+                time.sleep(1.0)
+            else:
+                self.hub.cuts -= 1
             self.close_connection = True
             self.connection.shutdown(2)
             return
