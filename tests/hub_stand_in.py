@@ -67,7 +67,10 @@ class Hub:
 
     commits: by revision. refusal: (status, X-Error-Code, X-Error-Message) for everything. gated: files are refused,
     the listing is not. token: only this one may read. cuts: how many answers to requests for large files break off
-    half way. speed: bytes per second of large files. ranges: whether Range is understood.
+    half way. stalls: how many of them say nothing more half way, for a second. answers_after_s: how long everything
+    takes. speed: bytes per second of large files. ranges: whether Range is understood. content_at: the address of
+    another server, to which requests for large files are sent on (the real hub does so). authorized: the paths of
+    requests that brought a token.
     """
 
     files: dict[str, bytes] = field(default_factory=lambda: {**FILES, **STRAY})
@@ -76,10 +79,14 @@ class Hub:
     gated: bool = False
     token: str | None = None
     cuts: int = 0
+    stalls: int = 0
+    answers_after_s: float = 0.0
     speed: float | None = None
     ranges: bool = True
     corrupt: bool = False
     requests: list[str] = field(default_factory=list)
+    authorized: list[str] = field(default_factory=list)
+    content_at: str = ""
     url: str = ""
 
     def downloads(self) -> list[str]:
@@ -108,6 +115,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         range_header = self.headers.get("Range")
         self.hub.requests.append(f"{self.command} {self.path}" + (f" {range_header}" if range_header else ""))
+        time.sleep(self.hub.answers_after_s)
+        if "Authorization" in self.headers:
+            self.hub.authorized.append(self.path)
+        if match := re.fullmatch(r"/content/(\S+)", self.path):
+            return self._content(self.hub.files[match[1]], {})
         if self.hub.refusal is not None:
             return self._refuse(*self.hub.refusal)
         if self.hub.token and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
@@ -147,6 +159,11 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{_etag(content)}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         if _is_large(content):
             headers |= {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{_etag(content)}"'}
+            if self.hub.content_at:
+                return self._send(302, b"", {**headers, "Location": f"{self.hub.content_at}/content/{name}"})
+        return self._content(content, headers)
+
+    def _content(self, content: bytes, headers: dict[str, str]) -> None:
         start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
         if start and self.hub.ranges:
             first = int(start[1])
@@ -169,9 +186,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if is_large and self.hub.corrupt:
             content = bytes(len(content))
-        if is_large and self.hub.cuts > 0:
-            self.hub.cuts -= 1
+        if is_large and self.hub.stalls + self.hub.cuts > 0:
             self._write(content[: len(content) // 2])
+            if self.hub.stalls > 0:
+                self.hub.stalls -= 1
+                time.sleep(1.0)
+            else:
+                self.hub.cuts -= 1
             self.close_connection = True
             self.connection.shutdown(2)
             return

@@ -480,6 +480,17 @@ def test_no_value_of_a_config_causes_more_than_a_refusal(tmp_path, capsys, name,
     inspected(capsys, config_only(tmp_path, hf_config(**{name: value})))
 
 
+@pytest.mark.parametrize("value", [None, 5, "x", [5], {"type": "Sequence", "pretokenizers": 5}, {"single": ["x"]}])
+@pytest.mark.parametrize("name", ["model", "added_tokens", "pre_tokenizer", "post_processor", "decoder"])
+def test_no_value_of_a_tokenizer_causes_more_than_a_refusal(tmp_path, capsys, name, value):
+    config_only(tmp_path, hf_config())
+    content = json.loads(byte_level_pipeline()) | {name: value}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    code, _, err = call(capsys, "inspect", str(tmp_path))
+    assert code in (0, 2)
+    assert err.count("\n") == code // 2
+
+
 # A hub's model.
 
 

@@ -24,7 +24,9 @@ from hub_stand_in import (
     run,
     serve,
 )
+from tiny import save_tiny_model
 
+from minillm import LLM, SamplingParams
 from minillm.errors import InputError, MissingError
 from minillm.loading.hub import fetch_from_hub
 from minillm.loading.hub_files import check_listing, choose_gguf
@@ -90,6 +92,20 @@ def test_the_size_is_told_before_and_lines_go_to_stderr(here):
     assert first.startswith(f"fetching org/tiny, commit {COMMIT[:12]}: 6 files, 8.3 kB")
     assert "are free" in first
     assert last == f"org/tiny is in {directory_of(done)}"
+
+
+def test_a_model_is_fetched_at_first_use_and_runs(here, tmp_path, capsys):
+    made = save_tiny_model(tmp_path / "made")
+    with serve(Hub(files={path.name: path.read_bytes() for path in made.iterdir()})) as hub:
+        here.fetch(hub, "org/another-one")  # sets who is asked
+        capsys.readouterr()
+        llm = LLM("org/tiny", dtype="float32", device="cpu")
+    assert "fetching org/tiny" in capsys.readouterr().err
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+    assert (
+        llm.generate("the cat", params).text
+        == LLM(made, dtype="float32", device="cpu").generate("the cat", params).text
+    )
 
 
 def test_the_library_that_reads_the_same_cache_finds_the_model_there(here, tmp_path):
@@ -195,12 +211,50 @@ def test_a_fetch_that_was_interrupted_is_taken_up_by_the_next_one(here, tmp_path
     assert parts_in(tmp_path) == []
 
 
+def test_two_programs_that_fetch_at_once_fetch_a_large_file_once(tmp_path):
+    command = [sys.executable, "-c", FETCH, "org/tiny"]
+    with serve(Hub(speed=16_000.0)) as hub:
+        settings = environment(hub, tmp_path)
+        both = [
+            subprocess.Popen(
+                command, cwd=REPOSITORY, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            for _ in range(2)
+        ]
+        for process in both:
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+    assert hub.downloads().count("model.safetensors") == 1
+
+
 def wait_for(condition) -> None:
     for _ in range(1000):
         if condition():
             return
         time.sleep(0.02)
     raise AssertionError("it did not happen within 20 seconds")
+
+
+def test_a_server_that_falls_silent_is_not_waited_for_for_ever(here, monkeypatch):
+    monkeypatch.setattr("minillm.loading.download.TIMEOUT_S", 0.2)
+    with serve(Hub(stalls=1)) as hub:
+        directory = directory_of(here.fetch(hub))
+    assert (directory / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert hub.requests[-3].endswith("bytes=4000-")
+    monkeypatch.setattr("minillm.loading.hub_transfer.ASK_TIMEOUT_S", 0.1)
+    with serve(Hub(answers_after_s=0.5)) as hub:
+        assert "(did not answer in time)" in refused(here.fetch(hub, "org/tiny", "--force"))
+
+
+def test_large_files_may_come_from_elsewhere_and_the_token_stays_at_the_hub(here):
+    """As on the real hub, which sends requests for large files on to its store."""
+    with serve(Hub(cuts=2)) as store, serve(Hub(token="hf_mine", content_at=store.url)) as hub:
+        directory = directory_of(here.fetch(hub, token="hf_mine"))
+    assert (directory / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    starts = [line.partition("bytes=")[2] for line in store.requests]
+    assert starts == ["0-", "4000-", "6000-"]
+    assert store.authorized == []
+    assert hub.authorized
 
 
 def test_a_hub_that_knows_no_ranges_sends_all_of_it_again(here):

@@ -55,10 +55,16 @@ def read_directory(directory: Path) -> Vocabulary | None:
     if not (directory / "tokenizer.json").is_file():
         return None
     file = directory / "tokenizer.json"
-    content, settings = read_json_object(file), read_settings(directory)
-    model = content.get("model")
-    if not isinstance(model, dict):
-        raise InputError(f"{file} has no model: it is not a tokenizer of the `tokenizers` library")
+    try:
+        return _read(read_json_object(file), read_settings(directory), directory)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:  # JSON of another shape than its format has
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file} is not a tokenizer that can be read ({error}): fetch it again") from None
+
+
+def _read(content: Mapping[str, Any], settings: Mapping[str, Any], directory: Path) -> Vocabulary:
+    model = content["model"]
     added = _added_tokens(content)
     entries = model.get("vocab") or {}
     ids = list(entries.values()) if isinstance(entries, dict) else list(range(len(entries)))

@@ -2,6 +2,7 @@
 ones so that they resume.
 """
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -105,7 +106,7 @@ def _fetch_blob(listing: Listing, name: str, bytes_come: Meter) -> None:
 
     url = hf_hub_url(listing.hub_id.repo, name, revision=listing.commit)
     remote = get_hf_file_metadata(url, timeout=ASK_TIMEOUT_S)
-    if remote.etag is None or remote.size is None:
+    if remote.etag is None or remote.size is None or not re.fullmatch(r"[\w.-]*\w", remote.etag):
         return  # not how a hub answers: the library may get along with it, or has a sentence for it
     blob, lock = blob_path(listing.hub_id, remote.etag), lock_path(listing.hub_id, remote.etag)
     lock.parent.mkdir(parents=True, exist_ok=True)
