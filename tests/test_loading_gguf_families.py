@@ -127,6 +127,18 @@ def test_blocks_of_a_file_are_used_as_they_are_in_every_layout(family, kind, tmp
     assert torch.allclose(our_logits(model, [ids]), our_logits(load_model(checkpoint), [ids]), atol=2e-4)
 
 
+@pytest.mark.parametrize("family", ["llama with biases", "qwen2", "qwen3"])
+def test_projections_that_only_the_file_has_fused_are_taken_apart(models, family, tmp_path, monkeypatch):
+    monkeypatch.setattr("minillm.loading.checkpoint.PIECE_BYTES", 2000)  # a few rows at a time
+    path = write_family(tmp_path / "model.gguf", family, models[family], fuse_qkv=True)
+    checkpoint, expected = open_checkpoint(path), models[family].state_dict()
+    assert not has_fused_projections(checkpoint.tensors)
+    for name in checkpoint.tensors.names():
+        assert torch.equal(read(checkpoint.tensors, name), expected[name]), name
+    load_model(checkpoint)
+    assert read_gguf(path)[0] == shape_of(checkpoint.config)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_file_s_header_says_how_large_the_model_is(models, files, family):
     shape, stored = read_gguf(files[family])
