@@ -24,6 +24,7 @@ from gguf_families import (
 from record_llama_cpp import CASES, RECORDED, TYPES, WATCHED, Case
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
+from minillm.benchmark.gguf_file import gguf_weight_bytes
 from minillm.config import ModelConfig, RopeScaling
 from minillm.kv_cache import KVCache
 from minillm.loading import open_checkpoint
@@ -182,6 +183,8 @@ def test_a_file_s_header_says_how_large_the_model_is(models, files, family):
     assert num_params(shape) == count
     extra = sum(values.size for values in FAMILIES[family].tensors(models[family].config).values())
     assert stored == 4 * (count + extra)
+    counted = gguf_weight_bytes(files[family])
+    assert (counted.all, counted.head_dim) == (stored, config.head_dim)
 
 
 def test_the_sizes_of_all_types_are_known_without_the_library():
