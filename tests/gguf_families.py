@@ -249,6 +249,31 @@ def write_keys(writer: GGUFWriter, config: Any) -> None:
     writer.add_rope_dimension_count(head_dim)
 
 
+def metadata_of(config: Any) -> dict[str, Any]:
+    """The keys that the converter writes for a model with this configuration, numbers as a file holds them."""
+    architecture = {"mistral": ARCH.LLAMA}.get(config.model_type) or gguf.MODEL_ARCH[config.model_type.upper()]
+    writer = GGUFWriter(None, gguf.MODEL_ARCH_NAMES[architecture])
+    write_keys(writer, config)
+    kind = config.rope_parameters["rope_type"]
+    for applies, write in (
+        (kind == "linear", write_linear),
+        (kind == "yarn", write_yarn),
+        (architecture == ARCH.GRANITE, write_granite),
+        (architecture == ARCH.PHI3, write_phi3),
+    ):
+        if applies:
+            write(writer, config)
+    values = {key: stored.value for key, stored in writer.kv_data[0].items()}
+    return {key: float(np.float32(each)) if isinstance(each, float) else each for key, each in values.items()}
+
+
+def factor_tensors_of(config: Any) -> dict[str, list[float]]:
+    """The divisors that the converter writes beside them."""
+    makers = {"llama3": llama3_divisors, "longrope": longrope_factors}
+    make = makers.get(config.rope_parameters["rope_type"], lambda config: {})
+    return {name: values.tolist() for name, values in make(config).items()}
+
+
 def write_tokenizer(writer: GGUFWriter) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
