@@ -48,7 +48,8 @@ def decode(
     """Generate from `logits`, which `prefill` returned for what `cache` holds; yield each token as it is chosen.
 
     prompt_ids: the tokens before the first generated one. They are needed by the repetition penalty (which looks
-    at the prompt), and without a cache (which computes them again each time).
+    at the prompt), without a cache (which computes them again each time), and under longrope scaling, to compute the
+    cache anew where the sequence outgrows the original context (without them, its keys stay as they were turned).
 
     Raises InputError, at once, for `params.stop` (stop strings are a matter of text, see `detokenizer.detokenize`),
     and for what does not fit the model or the cache. See `decode_loop` for the rest.

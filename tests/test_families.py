@@ -1,6 +1,7 @@
 """Every family of models against `transformers`: see families.py, whose table in the README is tested here too."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -20,8 +21,9 @@ from families import (
     table,
     table_in,
 )
+from tiny import save_tiny_model
 
-from minillm import SamplingParams, attention
+from minillm import LLM, SamplingParams, attention
 from minillm.compiled import compile_decode
 from minillm.decode import decode
 from minillm.decode_pass import require_plain_llama
@@ -109,6 +111,29 @@ def test_across_the_original_context_of_longrope_no_key_serves_and_everywhere_el
     assert not is_turned_alike(longrope, ORIGINAL, ORIGINAL + 1)
     assert not is_turned_alike(longrope, 40, 3)
     assert is_turned_alike(llama3, 3, 40)
+
+
+def test_a_conversation_that_grows_across_it_begins_with_an_empty_cache(tmp_path):
+    directory = save_tiny_model(tmp_path)
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    config["rope_parameters"] = {
+        "rope_type": "longrope",
+        "rope_theta": 500.0,
+        "original_max_position_embeddings": ORIGINAL,
+        "short_factor": [1.0] * 5,
+        "long_factor": [4.0] * 5,
+    }
+    (directory / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    llm, params = LLM(directory, device="cpu", dtype="float32"), SamplingParams(max_tokens=3, ignore_eos=True)
+    cache, short, long = llm.new_cache(60), "the cat", "the cat wxyz wxyz wxyz wxyz"
+    first = llm.start(short, params, cache=cache).run()
+    assert cache.length < ORIGINAL < len(llm.tokenizer.encode(long))
+    held = [*first.prompt_token_ids, *first.token_ids][: cache.length]
+    second = llm.start(long, params, cache=cache, cached_ids=held)
+    assert second.cached_tokens == 0, "keys turned by the short factors serve no long text"
+    assert second.run().token_ids == llm.generate(long, params).token_ids
+    again = llm.start(long, params, cache=cache, cached_ids=llm.tokenizer.encode(long))
+    assert again.cached_tokens > ORIGINAL, "beyond it, keys serve again"
 
 
 COMPILED = ("Llama 3.1, 3.2, 3.3, DeepSeek-R1-Distill-Llama", "Llama, stretched by YaRN", "Qwen2.5 with YaRN")
