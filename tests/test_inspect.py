@@ -32,6 +32,7 @@ from minillm.inspection.stored import StoredTensor
 from minillm.inspection.unusual import unusual
 from minillm.loading.gguf import SUPPORTED_TYPES
 from minillm.loading.gguf_header import read_header
+from minillm.loading.hub import fetch_config_from_hub
 from minillm.model import Llama
 
 CONFIGS = Path(__file__).parent / "recorded" / "configs"
@@ -548,6 +549,16 @@ def test_a_hub_model_that_is_in_the_cache_is_described_from_there(here, capsys):
     said = as_json(capsys, "org/tiny")
     assert said["runs"]
     assert COMMIT in said["path"]
+
+
+def test_of_a_hub_model_of_which_a_part_is_in_the_cache_that_part_is_described_without_a_network(here, capsys):
+    with serve(hub_with()) as hub:
+        here.fetch(hub, "org/another-one")
+        fetch_config_from_hub("org/tiny")
+    here.fetch(None, "org/another-one")
+    said = as_json(capsys, "org/tiny")
+    assert said["parameters"] == sum(tensor.numel() for tensor in HUB_TENSORS.values())
+    assert "has no weights" in said["refusals"][0]
 
 
 def test_a_hub_that_cannot_be_asked_gets_one_sentence(here, capsys):
