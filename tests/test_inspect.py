@@ -592,3 +592,13 @@ def test_the_default_model_is_described_as_it_is(model_dir, capsys):
     of_gguf = as_json(capsys, file)
     for key in ("parameters", "parameters_by_part", "kv_bytes_per_token", "unusual", "config"):
         assert of_gguf[key] == said[key], key
+
+
+@pytest.mark.real_model
+def test_the_report_in_the_readme_is_what_is_printed(model_dir, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    readme = (Path(inspect.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(model          smollm2-135m.*?)```", readme, re.DOTALL)
+    printed = [line.rstrip() for line in inspected(capsys, "smollm2-135m").splitlines()]
+    where = {line for line in (*block.splitlines(), *printed) if line.startswith("files")}
+    assert [line for line in printed if line not in where] == [line for line in block.splitlines() if line not in where]
