@@ -6,7 +6,7 @@ is written once.
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -60,6 +60,27 @@ def windowed_attention(
         return causal_attention(q, k, v)  # [B, H, T, D]
     mask = causal_mask(q_len, kv_len, q.device).triu(diagonal=kv_len - q_len - window + 1)  # [T, S]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)  # [B, H, T, D]
+
+
+def gathered_attention(
+    q: Float[Tensor, "requests num_heads 1 head_dim"],
+    k: Float[Tensor, "requests num_kv_heads most_tokens head_dim"],
+    v: Float[Tensor, "requests num_kv_heads most_tokens head_dim"],
+    lengths: Int[Tensor, " requests"],
+    window: int | None = None,
+) -> Float[Tensor, "requests num_heads 1 head_dim"]:
+    """`single_query_attention` for requests of different lengths: request i has `lengths[i]` keys, and sees them all
+    (the newest `window` of them, if there is one). What lies behind them is masked: whatever numbers
+    stand there, but they must be numbers, for a weight of 0 times NaN is NaN.
+    """
+    place = torch.arange(k.shape[2], device=q.device)  # [S]
+    seen = place < lengths[:, None]  # [R, S]
+    if window is not None:
+        seen = seen & (place >= lengths[:, None] - window)
+    requests, num_heads, _, head_dim = q.shape
+    rows = q.reshape(requests, k.shape[1], -1, head_dim)  # [R, Hkv, H/Hkv, D]
+    mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=seen[:, None, None])  # [R, Hkv, H/Hkv, D]
+    return mixed.view(requests, num_heads, 1, head_dim)
 
 
 def causal_attention(

@@ -30,8 +30,8 @@ class TokenLogprob:
 @dataclass(frozen=True)
 class Completion:
     """What came out. `token_ids` holds every generated id, also those that the text leaves out (the
-    end-of-sequence token, a matched stop string). finish_reason: "stop", "length", or "abort" for a request that
-    was stopped from outside before its end.
+    end-of-sequence token, a matched stop string). finish_reason: "stop", "length", "abort" for a request that
+    was stopped from outside before its end, or, in a batch, "error" for one that could not go on; `error` says why.
     """
 
     text: str
@@ -40,6 +40,7 @@ class Completion:
     prompt_token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...] | None
     metrics: Metrics
+    error: str | None = None
 
 
 class Generation:

@@ -7,10 +7,12 @@ from typing import Any, overload
 import torch
 
 from minillm.compiled import compile_decode, wants_compiled
+from minillm.config import LENGTH_DEPENDENT
 from minillm.device import clock, dtype_name, pick_device, pick_dtype
+from minillm.engine.offline import generate_many
 from minillm.errors import InputError
 from minillm.generation import Completion, Generation
-from minillm.kv_cache import KVCache, NoCache, new_kv_cache
+from minillm.kv_cache import Cache, KVCache, NoCache, new_kv_cache
 from minillm.loading import DEFAULT_MODEL, load
 from minillm.loading.loader import tell_on_stderr
 from minillm.machine.limits import known_limits
@@ -62,16 +64,33 @@ class LLM:
     def generate(self, prompt: str, params: SamplingParams | None = ...) -> Completion: ...
     @overload
     def generate(
-        self, prompt: list[str] | tuple[str, ...], params: SamplingParams | None = None
+        self,
+        prompt: list[str] | tuple[str, ...],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = False,
     ) -> list[Completion]: ...
-    def generate(self, prompt: Any, params: SamplingParams | Any = None) -> Completion | list[Completion]:
-        """Continue one prompt, or each of several, one after the other. Every prompt is checked before any is run."""
-        if isinstance(prompt, list | tuple):
-            texts = [_text(one) for one in prompt]
-            for text in texts:
-                self._check_prompt(self.tokenizer.encode(text))
-            return [self.start(text, params).run() for text in texts]
-        return self.start(_text(prompt), params).run()
+    def generate(
+        self, prompt: Any, params: SamplingParams | Any = None, *, progress: bool = False
+    ) -> Completion | list[Completion]:
+        """Continue one prompt, or several. Several are computed together (see `engine`): each gets the tokens that it
+        would get alone (in float32; in half precision, rounding may decide between two nearly equal ones).
+
+        params: for all prompts, or as many as there are prompts. progress: show a bar on stderr. Every prompt is
+        checked before any is run; one that then cannot go on ends alone, with finish_reason "error".
+        """
+        if not isinstance(prompt, list | tuple):
+            return self.start(_text(prompt), params).run()
+        texts = [_text(one) for one in prompt]
+        each = list(params) if isinstance(params, list | tuple) else [params] * len(texts)
+        if len(each) != len(texts):
+            raise InputError(f"there are {len(texts)} prompts and {len(each)} params: give one for all, or one each")
+        requests = [(self._checked_ids(text), _params(one)) for text, one in zip(texts, each, strict=True)]
+        for _, one in requests:
+            one.check_against_vocabulary(self.config.vocab_size)
+        if self._computes_together():
+            return generate_many(self.model, self.tokenizer, requests, progress=progress)
+        return [self._request(ids, one, self.new_cache(len(ids) + one.max_tokens)).run() for ids, one in requests]
 
     def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:
         """The completion of `prompt`, piece by piece; joined, the pieces are `generate(prompt, params).text`."""
@@ -109,9 +128,7 @@ class LLM:
         shares with them from the start is not computed again; the rest of the cache is overwritten.
         """
         started = clock(self.model.device)
-        params = SamplingParams() if params is None else params
-        if not isinstance(params, SamplingParams):
-            raise InputError(f"params must be SamplingParams(...), not {type(params).__name__}")
+        params = _params(params)
         if isinstance(prompt, str):
             if variables:
                 raise InputError(f"a text is continued as it stands, without {', '.join(variables)}: give messages")
@@ -128,16 +145,20 @@ class LLM:
             cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1) if alike else 0)
         elif use_cache:
             cache = self.new_cache(len(ids) + params.max_tokens)
-        return Generation(
-            self.model,
-            self.tokenizer,
-            ids,
-            params,
-            NoCache(self.config, self.model.device) if cache is None else cache,
-            started=started,
-            tokenize_s=tokenize_s,
-            bandwidth_bytes_per_s=self.limits.bandwidth_bytes_per_s if self.limits else None,
-        )
+        kept: Cache = NoCache(self.config, self.model.device) if cache is None else cache
+        return self._request(ids, params, kept, started=started, tokenize_s=tokenize_s)
+
+    def _request(self, ids: Sequence[int], params: SamplingParams, cache: Cache, **times: float) -> Generation:
+        bandwidth = self.limits.bandwidth_bytes_per_s if self.limits else None
+        return Generation(self.model, self.tokenizer, ids, params, cache, bandwidth_bytes_per_s=bandwidth, **times)
+
+    def _computes_together(self) -> bool:
+        """Whether several prompts go through the engine. Compiled decode and a cache in 8 bits are for one sequence
+        each, and so is a rotation that depends on the sequence's length.
+        """
+        scaling = self.config.rope_scaling
+        by_length = scaling is not None and scaling.kind in LENGTH_DEPENDENT
+        return self.model.decode_pass is None and self.kv_dtype == self.model.dtype and not by_length
 
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""
@@ -151,6 +172,12 @@ class LLM:
             f"LLM({m.num_parameters / 1e6:,.0f}M parameters, {c.num_hidden_layers} layers, "
             f"context {c.max_position_embeddings:,}, {dtype_name(m.dtype)} on {m.device})"
         )
+
+    def _checked_ids(self, text: str) -> list[int]:
+        """A text's ids, if a request can begin with them."""
+        ids = self.tokenizer.encode(text)
+        self._check_prompt(ids)
+        return ids
 
     def _check_prompt(self, ids: Sequence[int]) -> None:
         if not ids:
@@ -178,6 +205,15 @@ def _text(prompt: Any) -> str:
     if not isinstance(prompt, str):
         raise InputError(f"a prompt is a str or a list of them, not {type(prompt).__name__} (messages go to chat)")
     return prompt
+
+
+def _params(params: Any) -> SamplingParams:
+    """The parameters given, or the usual ones."""
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise InputError(f"params must be SamplingParams(...), not {type(params).__name__}")
+    return params
 
 
 def _messages(messages: Any) -> Any:

@@ -79,13 +79,17 @@ def _choose(
 
 
 def sample(
-    logits: Float[Tensor, "batch vocab"], params: Sequence[SamplingParams], states: Sequence[SamplerState]
+    logits: Float[Tensor, "batch vocab"],
+    params: Sequence[SamplingParams],
+    states: Sequence[SamplerState],
+    uniforms: Sequence[float] | None = None,
 ) -> list[Sampled]:
     """Choose the next token of every request in a batch, greedy and drawn ones side by side.
 
     Row i belongs to `params[i]` and `states[i]`. Each state gives one random number, greedy or not, and is
-    left alone otherwise: the caller tells it the token (`observe`). No row's outcome depends on the other
-    rows. Token ids in `params` must be the model's own (`SamplingParams.check_against_vocabulary`).
+    left alone otherwise: the caller tells it the token (`observe`). uniforms: those numbers, where the caller has taken
+    them already. No row's outcome depends on the other rows. Token ids in `params` must be the model's own
+    (`SamplingParams.check_against_vocabulary`).
 
     All arithmetic is in float32, whatever the model's dtype. What is chosen comes back from a GPU in one
     copy; only alternatives (`logprobs`) take more.
@@ -101,7 +105,8 @@ def sample(
     if not params:
         return []  # a step in which no request has reached its next token
     logits = logits.float()  # [B, V]
-    uniforms = [state.next_uniform() for state in states]
+    if uniforms is None:
+        uniforms = [state.next_uniform() for state in states]
     rows = zip(logits, params, states, strict=True)
     processed = torch.stack([process_logits(row, p, state) for row, p, state in rows])  # [B, V]
     token_ids = _choose(processed, params, uniforms)[:, None]  # [B, 1]

@@ -207,19 +207,21 @@ def write_family(
     model: Any,
     kind: QType = QType.F32,
     only: str = "",
-    tokenizer: bool = True,
+    fuse_qkv: bool = False,
 ) -> Path:
     """The model as a GGUF file: matrices whose names there have `only` in them as `kind`, all else in float32. A type
-    that the library cannot write is random blocks (see `checkpoints.quantize`), and another model.
+    that the library cannot write is random blocks (see `checkpoints.quantize`), and another model. `fuse_qkv`: as the
+    converter writes with its option of this name.
     """
     family, config = FAMILIES[name], model.config
     writer = GGUFWriter(path, gguf.MODEL_ARCH_NAMES[family.architecture])
     write_keys(writer, config)
     family.write(writer, config)
-    write_tokenizer(writer) if tokenizer else writer.add_tokenizer_model("none")
+    write_tokenizer(writer)
     for tensor_name, values in family.tensors(config).items():
         writer.add_tensor(tensor_name, values)
-    for tensor_name, values in gguf_tensors(name, model).items():
+    tensors = gguf_tensors(name, model)
+    for tensor_name, values in (with_fused_qkv(tensors) if fuse_qkv else tensors).items():
         stored = kind if values.ndim > 1 and only in tensor_name else QType.F32
         writer.add_tensor(tensor_name, quantize(values, stored), raw_dtype=stored)
     writer.write_header_to_file()
@@ -245,6 +247,31 @@ def write_keys(writer: GGUFWriter, config: Any) -> None:
         writer.add_key_length(head_dim)
         writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(head_dim)
+
+
+def metadata_of(config: Any) -> dict[str, Any]:
+    """The keys that the converter writes for a model with this configuration, numbers as a file holds them."""
+    architecture = {"mistral": ARCH.LLAMA}.get(config.model_type) or gguf.MODEL_ARCH[config.model_type.upper()]
+    writer = GGUFWriter(None, gguf.MODEL_ARCH_NAMES[architecture])
+    write_keys(writer, config)
+    kind = config.rope_parameters["rope_type"]
+    for applies, write in (
+        (kind == "linear", write_linear),
+        (kind == "yarn", write_yarn),
+        (architecture == ARCH.GRANITE, write_granite),
+        (architecture == ARCH.PHI3, write_phi3),
+    ):
+        if applies:
+            write(writer, config)
+    values = {key: stored.value for key, stored in writer.kv_data[0].items()}
+    return {key: float(np.float32(each)) if isinstance(each, float) else each for key, each in values.items()}
+
+
+def factor_tensors_of(config: Any) -> dict[str, list[float]]:
+    """The divisors that the converter writes beside them."""
+    makers = {"llama3": llama3_divisors, "longrope": longrope_factors}
+    make = makers.get(config.rope_parameters["rope_type"], lambda config: {})
+    return {name: values.tolist() for name, values in make(config).items()}
 
 
 def write_tokenizer(writer: GGUFWriter) -> None:
@@ -277,6 +304,18 @@ def gguf_tensors(name: str, model: Any) -> dict[str, np.ndarray]:
         assert gguf_name is not None, f"llama.cpp has no name for {hf_name}"
         tensors[gguf_name] = values
     return tensors
+
+
+def with_fused_qkv(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Queries, keys and values of each layer under one name, weights and biases."""
+    fused = {}
+    for name, values in tensors.items():
+        if ".attn_q." in name:
+            parts = (values, tensors[name.replace("_q.", "_k.")], tensors[name.replace("_q.", "_v.")])
+            fused[name.replace("_q.", "_qkv.")] = np.concatenate(parts)
+        elif ".attn_k." not in name and ".attn_v." not in name:
+            fused[name] = values
+    return fused
 
 
 def content_of(path: Path) -> str:

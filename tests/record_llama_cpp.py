@@ -38,10 +38,11 @@ class Case:
     family: str
     kind: str = "F32"
     only: str = ""
+    fuse_qkv: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.family}, {self.only or 'all'} in {self.kind}"
+        return f"{self.family}, {self.only or 'all'} in {self.kind}" + ", fused" * self.fuse_qkv
 
     @property
     def exact(self) -> bool:
@@ -58,11 +59,13 @@ class Case:
 
     def write(self, path: Path) -> Path:
         changes = {**wide(self.family), "tie_word_embeddings": not self.only} if self.kind != "F32" else {}
-        return write_family(path, self.family, make_model(self.family, **changes), QType[self.kind], self.only)
+        model = make_model(self.family, **changes)
+        return write_family(path, self.family, model, QType[self.kind], self.only, self.fuse_qkv)
 
 
 CASES = (
     *(Case(name) for name, family in FAMILIES.items() if family.same_to_llama_cpp),
+    *(Case(name, fuse_qkv=True) for name in ("llama with biases", "qwen2")),
     *(Case("smollm2", kind, "token_embd") for kind in TYPES if kind != "F32"),
     *(Case("smollm2", kind) for kind in TYPES if kind != "F32"),
     # the other orders of rows: not interleaved, with norms, fused

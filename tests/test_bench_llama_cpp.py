@@ -79,6 +79,19 @@ def test_stretched_rotary_frequencies_are_stretched_in_the_file_too(tmp_path, sc
     assert back == checkpoint.config.rope_scaling
 
 
+def test_a_model_beyond_a_plain_llama_is_refused_before_a_file_is_begun(tmp_path):
+    checkpoint = directory(tmp_path)
+    for change, words in (
+        ({"qk_norm": True}, "norms of queries and keys"),
+        ({"residual_multiplier": 0.5}, "multipliers"),
+        ({"rope_scaling": RopeScaling("yarn", 2.0)}, "yarn rope scaling"),
+    ):
+        changed = replace(checkpoint, config=replace(checkpoint.config, **change))
+        with pytest.raises(InputError, match=f"a model with {words} cannot be written as a GGUF file here, only"):
+            write_gguf(changed, tmp_path / "model.gguf", "float32")
+    assert not (tmp_path / "model.gguf").exists()
+
+
 def test_permuting_is_undone_by_unpermuting():
     rows = torch.randn(3 * HEAD_DIM, 5)
     assert not torch.equal(permute(rows, HEAD_DIM), rows)

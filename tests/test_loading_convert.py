@@ -12,7 +12,7 @@ from gguf import GGMLQuantizationType as QType
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from minillm.errors import InputError
-from minillm.loading import fill, open_checkpoint
+from minillm.loading import fill, load, open_checkpoint
 from minillm.loading.convert import convert_gguf
 from minillm.loading.files import sha256_of
 from minillm.loading.record import RECORD
@@ -56,6 +56,14 @@ def test_transformers_loads_the_converted_directory_as_it_is(tmp_path, kind):
     assert tokenizer.bos_token == "<|im_start|>"
     assert tokenizer.chat_template == CHAT_TEMPLATE
     assert tokenizer.decode(tokenizer.encode("the hat")) == "the hat"
+
+
+def test_tokens_that_only_their_spelling_tells_to_end_a_turn_end_it_in_both_forms(tmp_path):
+    path = write_gguf(tmp_path / "model.gguf", TENSORS, tokenizer__ggml__eos_token_id=0)
+    convert_gguf(path, tmp_path / "model")
+    for form in (path, tmp_path / "model"):
+        model, _ = load(form)
+        assert model.config.eos_token_ids == (0, 2), "<|endoftext|>, which is stated, and <|im_end|>"
 
 
 def test_quantized_weights_become_the_float32_that_they_stand_for(tmp_path):

@@ -13,7 +13,7 @@ from text_samples import SAMPLES
 
 from minillm.detokenizer import StreamDecoder
 from minillm.errors import InputError
-from minillm.loading.sentencepiece import Kind, Piece, sentencepiece_backend
+from minillm.loading.sentencepiece import Kind, Piece, merges_of, sentencepiece_backend
 from minillm.tokenizer import Tokenizer
 
 BYTES = [Piece(f"<0x{byte:02X}>", 0.0, Kind.BYTE) for byte in range(256)]
@@ -58,6 +58,13 @@ def test_any_vocabulary_joins_as_sentencepiece_does(pieces: list[Piece], texts: 
     backend = sentencepiece_backend(pieces, space_prefix=False)
     for text in texts:
         assert backend.encode(text).tokens == joined(text, pieces)
+
+
+def test_merges_are_listed_by_score_and_the_longer_left_part_first() -> None:
+    texts = ["hell", "he", "ll", "hel", *"hel"]
+    pieces = [*SPECIALS, *(Piece(text, -float(rank), Kind.NORMAL) for rank, text in enumerate(texts))]
+    expected = [("hel", "l"), ("he", "ll"), ("h", "e"), ("l", "l"), ("he", "l")]
+    assert list(merges_of(pieces)) == expected
 
 
 def test_a_text_that_reads_like_a_control_token_is_not_joined_to_one() -> None:

@@ -111,6 +111,15 @@ def test_the_post_processor_holds_against_a_flag_and_other_classes_have_no_flags
     assert Tokenizer.from_directory(tmp_path).encode("hello") == theirs.encode("hello") == backend.encode("hello").ids
 
 
+def test_a_flag_does_not_replace_a_post_processor_that_adds_more(tmp_path: Path) -> None:
+    backend = sentencepiece_backend()
+    specials = [("<s>", 1), ("</s>", 2)]
+    backend.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=specials)
+    config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "add_bos_token": True}
+    ids = Tokenizer.from_directory(write_model(tmp_path, backend, config)).encode("hi")
+    assert (ids[0], ids[-1]) == (1, 2)
+
+
 def test_a_flag_without_a_token_is_refused(tmp_path: Path) -> None:
     write_model(tmp_path, byte_level_backend(), {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True})
     with pytest.raises(InputError, match=r"add_bos_token is true in .* bos_token is None"):

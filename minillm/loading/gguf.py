@@ -11,6 +11,7 @@ pairs of the halves (0,D/2)(1,D/2+1)..., so its converter reorders the rows of Q
 Undoing it is a transpose within each head.
 """
 
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,11 +87,29 @@ class GGUFSource:
             name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
         }
         infos = {tensor.name: _TensorInfo(path, tensor) for tensor in reader.tensors}
-        factors = {name: infos[name].rows(0, len(infos[name])).tolist() for name in FACTOR_TENSORS if name in infos}
+        factors = {
+            name: infos[name].rows(0, len(infos[name])).ravel().tolist() for name in FACTOR_TENSORS if name in infos
+        }
         self.config = ModelConfig.from_gguf(self.metadata, list(infos), factors)
         self.architecture = ARCHITECTURES[self.metadata["general.architecture"]]
-        self._infos = {
-            hf_name(name, self.architecture): info for name, info in infos.items() if name not in FACTOR_TENSORS
+        self._infos: dict[str, _TensorInfo] = {}
+        for name, info in infos.items():
+            if name not in FACTOR_TENSORS:
+                self._infos |= self._under_hf_names(name, info)
+
+    def _under_hf_names(self, name: str, info: "_TensorInfo") -> "dict[str, _TensorInfo]":
+        """A tensor under its name; or three. The converter can fuse queries, keys and values of any architecture
+        (`--fuse-qkv`); where only the file has them fused (Phi-3's checkpoints do too), they are taken apart.
+        """
+        match = re.fullmatch(r"(blk\.\d+\.attn_)qkv(\.weight|\.bias)", name)
+        config = self.config
+        sizes = [heads * config.head_dim for heads in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
+        if match is None or "attn_qkv" in self.architecture.tensors or len(info) != sum(sizes):
+            return {hf_name(name, self.architecture): info}
+        starts = (0, sizes[0], sizes[0] + sizes[1])
+        return {
+            hf_name(f"{match[1]}{part}{match[2]}"): info.part(start, size)
+            for part, start, size in zip("qkv", starts, sizes, strict=True)
         }
 
     def names(self) -> list[str]:
@@ -155,6 +174,13 @@ class _TensorInfo:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def part(self, start: int, rows: int) -> "_TensorInfo":
+        """So many of its rows as a tensor."""
+        part = copy.copy(self)
+        part.shape = (rows, *self.shape[1:])
+        part._offset += start * self.bytes_per_row
+        return part
 
     @property
     def float32_bytes_per_row(self) -> int:

@@ -80,7 +80,10 @@ def write_gguf_config(config: ModelConfig) -> dict[str, int | float | str]:
     if not beyond and scaling is not None and scaling.kind not in ("linear", "llama3"):
         beyond = [f"{scaling.kind} rope scaling"]
     if beyond:
-        raise InputError(f"a model with {beyond[0]} cannot be written as a GGUF file here: only a plain Llama can")
+        raise InputError(
+            f"a model with {beyond[0]} cannot be written as a GGUF file here, only a plain Llama can: "
+            "leave llama.cpp out of --compare, or give a .gguf file of the model and --quantize file"
+        )
     keys: dict[str, int | float | str] = {
         "llama.vocab_size": config.vocab_size,
         "llama.embedding_length": config.hidden_size,

@@ -174,7 +174,7 @@ def _gguf_shape(header: Header, path: Path) -> ModelShape:
         head_dim=key_length or _head_dim(str(path), hidden_size, heads),
         max_position_embeddings=fields.integer("context_length"),
         tie_word_embeddings="output.weight" not in header.tensors,
-        qkv_bias="blk.0.attn_q.bias" in header.tensors,
+        qkv_bias=any(f"blk.0.{stem}.bias" in header.tensors for stem in ("attn_q", "attn_qkv")),
         output_bias="blk.0.attn_output.bias" in header.tensors,
         mlp_bias="blk.0.ffn_up.bias" in header.tensors,
         qk_norm="blk.0.attn_q_norm.weight" in header.tensors,

@@ -2,7 +2,9 @@
 
 from graders.ch14_back import DEQUANTIZED
 from graders.ch14_divergence import KL_DIVERGENCE
-from graders.ch14_into import PACK_NIBBLES, QUANTIZE_INT8, QUANTIZE_Q4_1
+from graders.ch14_int8 import QUANTIZE_INT8
+from graders.ch14_nibbles import PACK_NIBBLES
+from graders.ch14_q4_1 import QUANTIZE_Q4_1
 
 GRADERS = {
     "14.1": QUANTIZE_INT8,

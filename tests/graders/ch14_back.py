@@ -118,6 +118,13 @@ def _swapped(packed: Tensor) -> Tensor:
     return torch.cat((grouped // 16, grouped % 16), dim=2).reshape(len(packed), -1)
 
 
+def _eight_off_in_bytes(self: QuantizedWeight, dtype: torch.dtype = torch.float32) -> Tensor:
+    if self.format != "q4_0":
+        return _back()(self, dtype)
+    codes = _unpacked(self.codes) - 8  # uint8: 7 - 8 is 255
+    return (codes * self.scale.float().repeat_interleave(32, dim=1)).to(dtype)
+
+
 def _writing(self: QuantizedWeight, dtype: torch.dtype = torch.float32) -> Tensor:
     result = _back()(self, dtype)
     if self.format == "q4_0":
@@ -141,6 +148,15 @@ DEQUANTIZED = Grader(
             _back(less=lambda format: 0),
             "In q4_0 the codes 0 to 15 stand for -8 to 7: take 8 away before you multiply. It has no minimum that"
             " would do so.",
+        ),
+        Mutant(
+            _eight_off_in_bytes,
+            "You take 8 away while the codes are still uint8, which knows nothing below 0: 7 - 8 is 255 there."
+            " .float() first, and then - 8.",
+        ),
+        Mutant(
+            _back(less=lambda format: 7 if format == "q4_0" else 0),
+            "You take 7 away. The codes of q4_0 stand for -8 to 7, and not for -7 to 8: it is code 8 that is 0.",
         ),
         Mutant(
             _back(less=lambda format: 8 if format in NIBBLES else 0),
@@ -176,6 +192,11 @@ DEQUANTIZED = Grader(
             _back(wide=lambda number, dtype: number.to(dtype)),
             "You compute in the dtype that is asked for. Product and sum are then rounded one after the other:"
             " compute in float32, and round once at the end.",
+        ),
+        Mutant(
+            _back(wide=lambda number, dtype: number if number.is_floating_point() else number.to(torch.int16)),
+            "You multiply with the scale in float16, and then the product is float16, too, with three digits. Scale and"
+            " minimum .float() first.",
         ),
         Mutant(
             _back(end=lambda numbers, dtype: numbers),

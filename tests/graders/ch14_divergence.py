@@ -45,6 +45,26 @@ def _logarithms_of_softmax(reference: Tensor, other: Tensor) -> Tensor:
     return (p * (p.log() - q.log())).sum(-1)
 
 
+def _where_possible(reference: Tensor, other: Tensor) -> Tensor:
+    p, q = reference.softmax(-1), other.softmax(-1)
+    return torch.where(p > 0, p * (p.log() - q.log()), 0.0).sum(-1)
+
+
+def _floored(floor: float) -> Function:
+    """With a small number under each probability, so that no logarithm is infinite."""
+
+    def divergence(reference: Tensor, other: Tensor) -> Tensor:
+        p, q = reference.softmax(-1), other.softmax(-1)
+        return (p * ((p + floor) / (q + floor)).log()).sum(-1)
+
+    return divergence
+
+
+def _over_the_rows(reference: Tensor, other: Tensor) -> Tensor:
+    p, q = reference.log_softmax(0), other.log_softmax(0)
+    return (p.exp() * (p - q)).sum(-1)
+
+
 def _without_softmax(reference: Tensor, other: Tensor) -> Tensor:
     return (reference.softmax(-1) * (reference - other)).sum(-1)
 
@@ -97,6 +117,30 @@ KL_DIVERGENCE = Grader(
             " logarithm -inf (or 0/0 nan): use log_softmax, which never makes the probability itself.",
         ),
         Mutant(
+            _where_possible,
+            "You leave out what the reference holds impossible, and that is half of it: where the other's probability"
+            " is too small for a float32, its logarithm is -inf, and the sum infinite. log_softmax has no such end.",
+        ),
+        *(
+            Mutant(
+                _floored(floor),
+                f"You put {floor:g} under the probabilities, so that no logarithm is infinite. No difference can then"
+                f" be larger than {-math.log(floor):.0f} nats, and here it is hundreds: log_softmax needs no floor.",
+            )
+            for floor in (1e-12, 1e-10, 1e-9, 1e-8)
+        ),
+        Mutant(
+            _over_the_rows,
+            "Your softmax goes over the rows. A row is one position's distribution over the vocabulary: dim=-1.",
+        ),
+        Mutant(
+            lambda reference, other: (
+                other.softmax(-1) * (_logs(reference, other)[0] - _logs(reference, other)[1])
+            ).sum(-1),
+            "You weigh by the other's probabilities, and so it comes out negative: p, by which each difference counts,"
+            " is the reference's.",
+        ),
+        Mutant(
             _without_softmax,
             "You subtract the logits themselves. They are log-probabilities only up to a constant, which differs from"
             " row to row and from model to model: log_softmax takes it away.",
@@ -117,6 +161,10 @@ KL_DIVERGENCE = Grader(
             lambda reference, other: _kl(reference, other).mean(),
             "You give one number for all rows. One per row, so that nobody's average is mixed into another's: sum"
             " over the last axis alone.",
+        ),
+        Mutant(
+            lambda reference, other: _kl(reference, other).sum(),
+            "You add up all rows. One number for each of them is asked for: .sum(-1), and no further.",
         ),
         Mutant(
             _cross_entropy,

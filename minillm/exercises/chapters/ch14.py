@@ -15,7 +15,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " torch.where(scale == 0, 1.0, scale)[:, None]).round().to(torch.int8); and"
             ' QuantizedWeight("int8", codes, scale).',
         ),
-        called="for every matrix, with --quantize int8",
+        called="for every few rows of a matrix, with --quantize int8",
         section="one-scale-for-how-many",
     ),
     Exercise(
@@ -29,7 +29,7 @@ EXERCISES: tuple[Exercise, ...] = (
             "low, high = codes.view(rows, columns // 32, 2, 16).unbind(dim=2); low | (high << 4) has both; view it as"
             " [out, in / 2].",
         ),
-        called="for every matrix, with --quantize int4",
+        called="for every few rows of a matrix, with --quantize int4",
         section="four-bits",
     ),
     Exercise(
@@ -45,7 +45,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " dividing by 1 where the scale is 0; .to(torch.uint8), back to [out, in], pack_nibbles, and"
             ' QuantizedWeight("q4_1", packed, scale, minimum).',
         ),
-        called="for every matrix, with --quantize int4",
+        called="for every few rows of a matrix, with --quantize int4",
         section="four-bits",
     ),
     Exercise(

@@ -30,7 +30,7 @@ def quantize_int8(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
 
     Return `QuantizedWeight("int8", codes, scale)`: codes int8 [out, in], scale float32 [out], so that
     code * scale is as near to the weight as it can be. The largest magnitude of a row becomes 127 or -127; no code is
-    -128. A row of zeros has codes 0 (and not nan: something is divided by the scale).
+    -128. A row of zeros has codes 0. (Mind what it is divided by: 0 / 0 is nan, which no integer can hold.)
 
     About 4 lines.
     """
@@ -56,12 +56,13 @@ def pack_nibbles(codes: UInt8[Tensor, "out in"]) -> UInt8[Tensor, "out half_in"]
 def quantize_q4_1(weight: Float[Tensor, "out in"]) -> QuantizedWeight:
     """A matrix in codes from 0 to 15, with a scale and a minimum for each 32 neighbours of a row.
 
-    weight: [out, in], `in` a multiple of 32. A code stands for code * scale + minimum.
+    weight: [out, in], `in` a multiple of 32, float32 or a half precision. Compute in float32, whatever it is. A code
+    stands for code * scale + minimum.
 
     The minimum is the group's smallest number, and the scale a fifteenth of the distance from its smallest to its
-    largest; both are computed in float32 and then rounded to float16, for so they are kept. Choose the codes for the
-    *rounded* two: the nearest whole numbers, none below 0 or above 15. Where all numbers of a group are the same, the
-    scale is 0 and so are the codes.
+    largest; both are then rounded to float16, for so they are kept. Choose the codes for the *rounded* two: the nearest
+    whole numbers, none below 0 or above 15. Where all numbers of a group are the same, the scale is 0 and so are the
+    codes.
 
     (The engine refuses weights whose scale or minimum float16 cannot hold. Nothing so large comes here.)
 

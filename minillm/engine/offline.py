@@ -1,0 +1,65 @@
+"""generate_many: a list of requests through an engine to the end, in the order in which they were given."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from minillm.engine.answer import Answer
+from minillm.engine.block_pool import blocks_for
+from minillm.engine.engine import Engine
+from minillm.generation import Completion
+from minillm.kv_cache import kv_bytes_per_token
+from minillm.model import Llama
+from minillm.sampling_params import SamplingParams
+from minillm.tokenizer import Tokenizer
+
+BLOCK_SIZE = 16
+MAX_BATCH_SIZE = 16
+"""Requests at a time. On a CPU more of them gain little: a pass over sixteen rows is bound by arithmetic already."""
+
+KV_BYTES = 2**30
+"""What the cache takes at most, unless a single request needs more."""
+
+
+def generate_many(
+    model: Llama,
+    tokenizer: Tokenizer,
+    requests: Sequence[tuple[Sequence[int], SamplingParams]],
+    *,
+    progress: bool = False,
+) -> list[Completion]:
+    """The completions of (prompt ids, params), which have been checked. progress: a bar on stderr, in tokens."""
+    if not requests:
+        return []
+    engine = Engine(model, num_blocks=_blocks(model, requests), block_size=BLOCK_SIZE, max_batch_size=MAX_BATCH_SIZE)
+    answers = [Answer(engine, tokenizer, ids, params) for ids, params in requests]
+    by_id = {answer.request.request_id: answer for answer in answers}
+    with _progress(enabled=progress) as bar:
+        done = bar.add_task("requests", total=len(answers), tokens=0)
+        while engine.has_work:
+            for output in engine.step():
+                piece = by_id[output.request.request_id].take(output)
+                bar.advance(done, int(piece.finish_reason is not None))
+            bar.update(done, tokens=sum(answer.request.num_generated for answer in answers))
+    return [answer.completion() for answer in answers]
+
+
+def _blocks(model: Llama, requests: Sequence[tuple[Sequence[int], SamplingParams]]) -> int:
+    """Enough for the largest requests side by side, within KV_BYTES; and in any case for the largest one."""
+    context = model.config.max_position_embeddings
+    lengths = (min(len(ids) + params.max_tokens, context) for ids, params in requests)
+    needs = sorted((blocks_for(length, BLOCK_SIZE) for length in lengths), reverse=True)
+    affordable = KV_BYTES // (BLOCK_SIZE * kv_bytes_per_token(model.config, model.dtype))
+    return max(needs[0], min(sum(needs[:MAX_BATCH_SIZE]), affordable))
+
+
+def _progress(*, enabled: bool) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]} tokens"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), disable=not enabled)

@@ -1,0 +1,204 @@
+"""PagedKVCache: keys and values of many requests in one tensor, cut into blocks that belong to nobody for long.
+
+A dense cache reserves room for the longest sequence that a request might become. Here a request has a *block table*:
+the numbers of the blocks in which its tokens lie, in order. Token i is in slot i % block_size of block
+block_table[i // block_size]. A block is given out when a token needs it, so at most block_size - 1 slots per request
+are reserved and empty. Source: PagedAttention (Kwon et al. 2023).
+
+The model knows nothing of blocks. For one pass over many requests it is handed a `PagedBatch`, which is a `Cache` like
+any other: the new tokens of all requests lie one behind the other in a single row, each at its own position, and
+`attend` sends every request's queries to its own keys.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from minillm.attention import causal_attention, gathered_attention, windowed_attention
+from minillm.config import ModelConfig
+from minillm.engine.block_pool import blocks_for
+from minillm.errors import InputError
+from minillm.kv_cache import kv_bytes_per_token, sliding_windows
+
+MOST_PADDING = 1.5
+"""A call for many requests costs little more than one for one; gathering keys that nobody wants costs their bytes."""
+
+
+class PagedKVCache:
+    """The storage: `keys` and `values` are [num_layers, num_blocks, block_size, num_kv_heads, head_dim].
+
+    Raises InputError where there is no memory for so many blocks.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int = 16,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise InputError(f"a paged cache needs at least 1 block of 1 token, not {num_blocks} of {block_size}")
+        shape = (config.num_hidden_layers, num_blocks, block_size, config.num_key_value_heads, config.head_dim)
+        self.config, self.num_blocks, self.block_size = config, num_blocks, block_size
+        self.bytes_per_token = kv_bytes_per_token(config, dtype)
+        try:
+            # Zeros, not what memory happens to hold: slots that are not written yet are read, with weight 0.
+            self.keys = torch.zeros(shape, device=device, dtype=dtype)  # [L, blocks, block_size, Hkv, D]
+            self.values = torch.zeros(shape, device=device, dtype=dtype)  # [L, blocks, block_size, Hkv, D]
+        except RuntimeError:  # also torch's out-of-memory error
+            size = num_blocks * block_size * self.bytes_per_token
+            raise InputError(
+                f"{num_blocks:,} blocks of {block_size} tokens need {size / 1e9:,.1f} GB, more than there is:"
+                " ask for fewer"
+            ) from None
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of all blocks, used or not."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy a block in every layer: what a request does with a shared block before it writes into it."""
+        for part in (self.keys, self.values):
+            part[:, target] = part[:, source]
+
+    def clear_block(self, block: int) -> None:
+        """Zeros again: for the blocks of a request whose numbers had become NaN."""
+        for part in (self.keys, self.values):
+            part[:, block] = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """The tokens of one request that a pass computes: `num_tokens` of them, from position `start`, in these blocks."""
+
+    block_table: Sequence[int]
+    start: int
+    num_tokens: int
+
+    @property
+    def end(self) -> int:
+        """The position behind the last new token: how many keys the last query sees."""
+        return self.start + self.num_tokens
+
+
+class PagedBatch:
+    """A `Cache` for one pass over the new tokens of many requests, in one row: ids are [1, sum of num_tokens].
+
+    Spans with one new token are attended to together; those with more, one by one. Nothing is counted in by it: the
+    caller keeps `num_computed` of each request.
+    """
+
+    batch_size = 1
+
+    def __init__(self, cache: PagedKVCache, spans: Sequence[Span]) -> None:
+        self._cache = cache
+        self._windows = sliding_windows(cache.config)
+        self._spans = list(spans)
+        device, size = cache.keys.device, cache.block_size
+        positions = [position for span in spans for position in range(span.start, span.end)]
+        slots = [span.block_table[i // size] * size + i % size for span in spans for i in range(span.start, span.end)]
+        self._positions = torch.tensor(positions, device=device)  # [N]
+        self._slots = torch.tensor(slots, device=device)  # [N]: of all blocks' slots, in a row
+        starts = itertools.accumulate((span.num_tokens for span in spans), initial=0)
+        rows = [slice(start, start + span.num_tokens) for start, span in zip(starts, spans, strict=False)]
+        together = [(span, row) for span, row in zip(spans, rows, strict=True) if span.num_tokens == 1]
+        alone = [(span, row) for span, row in zip(spans, rows, strict=True) if span.num_tokens > 1]
+        self._single = [self._group(members) for members in similar_lengths(together)]
+        self._long = [(row, span.end, self._group([(span, row)]).tables) for span, row in alone]
+
+    @property
+    def length(self) -> int:
+        """Of the longest request, before this pass."""
+        return max(span.start for span in self._spans)
+
+    @property
+    def max_seq_len(self) -> int:
+        """Tokens that any request may have."""
+        return self._cache.config.max_position_embeddings
+
+    def positions(self, num_tokens: int) -> Int[Tensor, "1 q_len"]:
+        """[1, N]: each new token's position in its own request."""
+        if num_tokens != len(self._positions):
+            raise InputError(f"a pass over {len(self._positions)} tokens was prepared, not over {num_tokens}")
+        return self._positions[None]  # [1, N]
+
+    def advance(self, num_tokens: int) -> None:
+        """Each request's own `num_computed` is counted by the engine."""
+
+    def attend(
+        self,
+        layer: int,
+        q: Float[Tensor, "1 num_heads q_len head_dim"],
+        k: Float[Tensor, "1 num_kv_heads q_len head_dim"],
+        v: Float[Tensor, "1 num_kv_heads q_len head_dim"],
+    ) -> Float[Tensor, "1 num_heads q_len head_dim"]:
+        """Write k and v of all new tokens to their slots; then each request's queries meet its own keys."""
+        keys, values = self._cache.keys[layer], self._cache.values[layer]  # [blocks, block_size, Hkv, D]
+        for part, new in ((keys, k), (values, v)):
+            part.flatten(0, 1)[self._slots] = new[0].transpose(0, 1)  # [N, Hkv, D]
+        mixed = torch.empty_like(q)  # [1, H, N, D]
+        window = self._windows.get(layer)
+        for group in self._single:
+            own_keys, own_values = (_gather(part, group.tables) for part in (keys, values))  # 2 x [R, Hkv, S, D]
+            queries = q[0].transpose(0, 1)[group.rows][:, :, None]  # [R, H, 1, D]
+            found = gathered_attention(queries, own_keys, own_values, group.lengths, window)  # [R, H, 1, D]
+            mixed[0].transpose(0, 1)[group.rows] = found[:, :, 0]  # [R, H, D]
+        for rows, end, table in self._long:
+            own_keys, own_values = (_gather(part, table)[:, :, :end] for part in (keys, values))  # 2 x [1, Hkv, S, D]
+            if window is None:
+                mixed[:, :, rows] = causal_attention(q[:, :, rows], own_keys, own_values)
+            else:
+                mixed[:, :, rows] = windowed_attention(q[:, :, rows], own_keys, own_values, window)
+        return mixed
+
+    def _blocks(self, span: Span) -> list[int]:
+        return list(span.block_table[: blocks_for(span.end, self._cache.block_size)])
+
+    def _group(self, members: Sequence[tuple[Span, slice]]) -> "_Group":
+        """One table per request, all as long as the longest: a request's own last block fills up, and is masked."""
+        tables = [self._blocks(span) for span, _ in members]
+        most = max(map(len, tables))
+        padded = [table + table[-1:] * (most - len(table)) for table in tables]
+        device = self._cache.keys.device
+        return _Group(
+            rows=torch.tensor([row.start for _, row in members], device=device),
+            lengths=torch.tensor([span.end for span, _ in members], device=device),
+            tables=torch.tensor(padded, device=device),
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Requests with one new token each, attended to together: their rows in the pass, tokens so far, and blocks."""
+
+    rows: Int[Tensor, " requests"]
+    lengths: Int[Tensor, " requests"]
+    tables: Int[Tensor, "requests most_blocks"]
+
+
+def similar_lengths(spans: Sequence[tuple[Span, slice]]) -> list[list[tuple[Span, slice]]]:
+    """The spans in groups of similar length: padded to its longest, a group is at most MOST_PADDING x its tokens."""
+    groups: list[list[tuple[Span, slice]]] = []
+    for span in sorted(spans, key=lambda member: member[0].end):
+        group = [*groups[-1], span] if groups else [span]
+        if groups and span[0].end * len(group) <= MOST_PADDING * sum(member[0].end for member in group):
+            groups[-1] = group
+        else:
+            groups.append([span])
+    return groups
+
+
+def _gather(
+    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"], tables: Int[Tensor, "requests most_blocks"]
+) -> Float[Tensor, "requests num_kv_heads most_tokens head_dim"]:
+    """Keys (or values) of each request, copied from its blocks into one piece: attention wants them side by side."""
+    found = part.index_select(0, tables.flatten())  # [R x most blocks, block_size, Hkv, D]
+    return found.view(len(tables), -1, *part.shape[2:]).transpose(1, 2)
