@@ -296,6 +296,22 @@ def test_real_models_have_as_many_parameters_as_is_published(name, count):
     assert sum(count_config(config).values()) == count
 
 
+@pytest.mark.parametrize(
+    ("changes", "tokens_kept"),
+    [
+        ({}, 2 * 128),
+        ({"model_type": "mistral", "sliding_window": 32}, 2 * 32),
+        ({"model_type": "mistral", "sliding_window": 4096}, 2 * 128),
+        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}, 128 + 32),
+    ],
+)
+def test_layers_with_a_window_keep_no_more_than_the_window(tmp_path, changes, tokens_kept):
+    outline = examine(find(str(config_only(tmp_path, hf_config(**changes))))).outline
+    per_layer = 2 * 2 * 64 * 2  # keys and values of two heads of 64, two bytes each
+    assert outline.kv_bytes_per_token == 2 * per_layer
+    assert outline.kv_bytes_at_full_context == tokens_kept * per_layer
+
+
 # What is unusual.
 
 
