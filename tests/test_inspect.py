@@ -32,6 +32,7 @@ from minillm.inspection.stored import StoredTensor
 from minillm.inspection.unusual import unusual
 from minillm.loading.gguf import SUPPORTED_TYPES
 from minillm.loading.gguf_header import read_header
+from minillm.loading.hub import fetch_config_from_hub
 from minillm.model import Llama
 
 CONFIGS = Path(__file__).parent / "recorded" / "configs"
@@ -295,6 +296,22 @@ def test_real_models_have_as_many_parameters_as_is_published(name, count):
     assert sum(count_config(config).values()) == count
 
 
+@pytest.mark.parametrize(
+    ("changes", "tokens_kept"),
+    [
+        ({}, 2 * 128),
+        ({"model_type": "mistral", "sliding_window": 32}, 2 * 32),
+        ({"model_type": "mistral", "sliding_window": 4096}, 2 * 128),
+        ({"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}, 128 + 32),
+    ],
+)
+def test_layers_with_a_window_keep_no_more_than_the_window(tmp_path, changes, tokens_kept):
+    outline = examine(find(str(config_only(tmp_path, hf_config(**changes))))).outline
+    per_layer = 2 * 2 * 64 * 2  # keys and values of two heads of 64, two bytes each
+    assert outline.kv_bytes_per_token == 2 * per_layer
+    assert outline.kv_bytes_at_full_context == tokens_kept * per_layer
+
+
 # What is unusual.
 
 
@@ -550,6 +567,16 @@ def test_a_hub_model_that_is_in_the_cache_is_described_from_there(here, capsys):
     assert COMMIT in said["path"]
 
 
+def test_of_a_hub_model_of_which_a_part_is_in_the_cache_that_part_is_described_without_a_network(here, capsys):
+    with serve(hub_with()) as hub:
+        here.fetch(hub, "org/another-one")
+        fetch_config_from_hub("org/tiny")
+    here.fetch(None, "org/another-one")
+    said = as_json(capsys, "org/tiny")
+    assert said["parameters"] == sum(tensor.numel() for tensor in HUB_TENSORS.values())
+    assert "has no weights" in said["refusals"][0]
+
+
 def test_a_hub_that_cannot_be_asked_gets_one_sentence(here, capsys):
     here.fetch(None, "org/another-one")
     assert "could not be asked for it" in refusal(capsys, "org/tiny")
@@ -581,3 +608,13 @@ def test_the_default_model_is_described_as_it_is(model_dir, capsys):
     of_gguf = as_json(capsys, file)
     for key in ("parameters", "parameters_by_part", "kv_bytes_per_token", "unusual", "config"):
         assert of_gguf[key] == said[key], key
+
+
+@pytest.mark.real_model
+def test_the_report_in_the_readme_is_what_is_printed(model_dir, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    readme = (Path(inspect.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(model          smollm2-135m.*?)```", readme, re.DOTALL)
+    printed = [line.rstrip() for line in inspected(capsys, "smollm2-135m").splitlines()]
+    where = {line for line in (*block.splitlines(), *printed) if line.startswith("files")}
+    assert [line for line in printed if line not in where] == [line for line in block.splitlines() if line not in where]

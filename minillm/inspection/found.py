@@ -13,6 +13,7 @@ from minillm.inspection.vocabulary import Vocabulary
 from minillm.loading.files import existing_path, read_json_object
 from minillm.loading.gguf_header import Header, read_header
 from minillm.loading.hub import cached, fetch_description_from_hub, weights_of
+from minillm.loading.hub_cache import snapshot_of
 from minillm.loading.hub_errors import in_plain_words
 from minillm.loading.hub_files import CONFIG, GENERATION_CONFIG, check_listing
 from minillm.loading.hub_id import HubId, parse_hub_id
@@ -92,7 +93,13 @@ def _of_hub(hub_id: HubId) -> Found:
             return _of_path(str(hub_id), path)
         if hub_id.wants_gguf:
             raise MissingError(f"{hub_id} is not in the cache: `minillm fetch {hub_id}` fetches it")
-        directory, listing = fetch_description_from_hub(hub_id)
+        try:
+            directory, listing = fetch_description_from_hub(hub_id)
+        except MissingError:
+            directory = snapshot_of(hub_id)  # a part of it may be there, from another question
+            if directory is None or not (directory / CONFIG).is_file():
+                raise
+            return _of_directory(str(hub_id), directory, f"{directory}, a part of the model: the hub was not reached")
         origin = f"on the hub, commit {listing.commit[:12]}; its weights are not fetched"
         return _of_directory(str(hub_id), directory, origin, _stored_on_hub(directory, listing))
 

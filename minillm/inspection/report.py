@@ -85,7 +85,8 @@ def _vocabulary(words: Vocabulary | None) -> Iterable[tuple[str, str]]:
     yield "tokenizer", f"{words.kind}: {_number(words.size)} tokens{merges}"
     if words.pre_tokenizer:
         yield "pre-tokenizer", words.pre_tokenizer
-    yield "BOS", f"{_token(words.bos)}, {'added to every text' if words.adds_bos else 'not added to a text'}"
+    adds = "" if words.bos is None else ", added to every text" if words.adds_bos else ", not added to a text"
+    yield "BOS", _token(words.bos) + adds
     yield "EOS", _token(words.eos)
     special = sum(token.is_special for token in words.added)
     yield (
