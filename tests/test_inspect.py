@@ -17,6 +17,7 @@ from in_process import call
 from rich.console import Console
 from safetensors.torch import save, save_file
 from small_tokenizers import byte_level_pipeline
+from test_tokenizer_files import write_sentencepiece_model
 from tiny import save_tiny_model
 
 from minillm import inspect
@@ -34,6 +35,7 @@ from minillm.loading.gguf import SUPPORTED_TYPES
 from minillm.loading.gguf_header import read_header
 from minillm.loading.hub import fetch_config_from_hub
 from minillm.model import Llama
+from minillm.tokenizer import Tokenizer
 
 CONFIGS = Path(__file__).parent / "recorded" / "configs"
 
@@ -358,6 +360,16 @@ def test_sentences_about_tensors_and_tokens(tmp_path, capsys):
     assert said["parameters"] == sum(tensor.numel() for tensor in hf_tensors().values()), "nothing is counted twice"
 
 
+def test_tokenizer_model_alone_is_described(tmp_path, capsys):
+    write_sentencepiece_model(tmp_path)
+    write_directory(tmp_path, hf_tensors(), vocab_size=hf_config()["vocab_size"])
+    said = as_json(capsys, tmp_path)["tokenizer"]
+    own = Tokenizer.from_directory(tmp_path)
+    assert said["kind"] == "BPE with byte fallback, as SentencePiece makes it"
+    assert (said["size"], said["bos"]["id"], said["eos"]["id"]) == (own.vocab_size, own.bos_token_id, own.eos_token_id)
+    assert said["adds_bos"] is True
+
+
 def test_fused_projections_are_named(tmp_path):
     family = next(family for family in FAMILIES if config_is_fused(family))
     config = ModelConfig.from_hf(family.config().to_dict())
@@ -420,7 +432,7 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
     said = as_json(capsys, tmp_path)
     assert [re.sub("the directory .* has", "it has", reason) for reason in said["refusals"]] == [
         "it has no weights: neither model.safetensors nor model.safetensors.index.json",
-        "there is no tokenizer.json, the one form in which a tokenizer is read",
+        "there is no tokenizer.json (nor SentencePiece's tokenizer.model)",
     ]
     assert said["parameters"] == as_json(capsys, model)["parameters"], "by the config alone"
     assert said["stored"] is None

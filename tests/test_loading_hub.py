@@ -29,7 +29,7 @@ from tiny import save_tiny_model
 from minillm import LLM, SamplingParams
 from minillm.errors import InputError, MissingError
 from minillm.loading.hub import fetch_from_hub
-from minillm.loading.hub_files import check_listing, choose_gguf
+from minillm.loading.hub_files import check_listing, choose_gguf, tokenizer_files
 from minillm.loading.hub_id import HubId, parse_hub_id
 from minillm.loading.progress import LineMeter
 
@@ -106,6 +106,16 @@ def test_a_model_is_fetched_at_first_use_and_runs(here, tmp_path, capsys):
         llm.generate("the cat", params).text
         == LLM(made, dtype="float32", device="cpu").generate("the cat", params).text
     )
+
+
+def test_tokenizer_model_is_fetched_where_there_is_no_tokenizer_json(here):
+    alone = {name: content for name, content in SHARDED.items() if name != "tokenizer.json"}
+    beside = {"tokenizer.model": b"SentencePiece's", "added_tokens.json": b"{}"}
+    with serve(Hub(files=alone | beside)) as hub:
+        directory = Path(directory_of(here.fetch(hub)))
+        assert {name: (directory / name).read_bytes() for name in beside} == beside
+        assert directory_of(here.fetch(None, offline=True)) == directory
+    assert not set(tokenizer_files(SHARDED | beside)) & set(beside), "of two forms, one is fetched"
 
 
 def test_the_library_that_reads_the_same_cache_finds_the_model_there(here, tmp_path):
@@ -394,7 +404,7 @@ def sizes(*names: str) -> dict[str, int]:
         (("README.md",), "has no weights: neither model.safetensors nor"),
         ((), "has no weights"),
         (("model.safetensors", "tokenizer.json"), "has no config.json"),
-        (("model.safetensors", "config.json", "tokenizer.model"), "has no tokenizer.json"),
+        (("model.safetensors", "config.json", "vocab.json"), "has no tokenizer.json"),
     ],
 )
 def test_a_repository_that_cannot_be_loaded_is_refused_by_its_list_of_files(names, words):

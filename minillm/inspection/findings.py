@@ -120,7 +120,7 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
             yield problem
     if words is None:
         yield (
-            "there is no tokenizer.json, the one form in which a tokenizer is read"
+            "there is no tokenizer.json (nor SentencePiece's tokenizer.model)"
             if found.hf_config is not None
             else "there is no tokenizer in its metadata"
         )

@@ -51,9 +51,9 @@ class Vocabulary:
 
 
 def read_directory(directory: Path) -> Vocabulary | None:
-    """The tokenizer of a directory; None without tokenizer.json. Raises InputError for files that make no sense."""
+    """The tokenizer of a directory; None if there is none. Raises InputError for files that make no sense."""
     if not (directory / "tokenizer.json").is_file():
-        return None
+        return _read_sentencepiece(directory) if (directory / "tokenizer.model").is_file() else None
     file = directory / "tokenizer.json"
     try:
         return _read(read_json_object(file), read_settings(directory), directory)
@@ -86,6 +86,29 @@ def _read(content: Mapping[str, Any], settings: Mapping[str, Any], directory: Pa
         eos=token("eos_token"),
         adds_bos=_adds(content.get("post_processor"), named.get("bos_token")) or _is_flagged(settings),
         added=added,
+        templates=chat_templates_in(settings, directory),
+    )
+
+
+def _read_sentencepiece(directory: Path) -> Vocabulary:
+    """The tokenizer of a directory that has SentencePiece's tokenizer.model alone."""
+    from minillm.loading.sentencepiece_model import read_sentencepiece_model  # imports the `tokenizers` library
+
+    content, settings = read_sentencepiece_model(directory / "tokenizer.model"), read_settings(directory)
+    named = {**content.named, **special_tokens_in(settings, directory)}
+    ids = {piece.text: i for i, piece in enumerate(content.pieces)}
+
+    def token(name: str) -> AddedToken | None:
+        text = named.get(name)
+        return AddedToken(ids[text], text, True) if text in ids else None
+
+    return Vocabulary(
+        kind=GGUF_KINDS["llama"],
+        size=len(ids),
+        bos=token("bos_token"),
+        eos=token("eos_token"),
+        adds_bos=settings.get("add_bos_token", True) is True,
+        added=tuple(found for name in named if (found := token(name)) is not None),
         templates=chat_templates_in(settings, directory),
     )
 
