@@ -8,6 +8,7 @@ from tiny import save_tiny_model
 
 from minillm import LLM, SamplingParams
 from minillm.engine import Engine
+from minillm.engine.answer import Answer
 from minillm.engine.async_engine import AsyncEngine
 from minillm.errors import InputError
 
@@ -198,6 +199,26 @@ def test_a_failing_pass_is_told_to_its_readers_and_the_engine_goes_on(llm, monke
         return await serving.generate(llm.tokenizer.encode("the cat"), SamplingParams(max_tokens=3))
 
     assert serve(llm, use).token_ids == llm.generate("the cat", SamplingParams(max_tokens=3)).token_ids
+
+
+def test_a_text_that_cannot_be_made_ends_alone(llm, monkeypatch) -> None:
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    take = Answer.take
+
+    def failing(answer, output):
+        if answer.request.request_id == "bad" and answer.request.num_generated == 3:
+            raise ValueError("no such character")
+        return take(answer, output)
+
+    async def use(serving):
+        with monkeypatch.context() as patch:
+            patch.setattr(Answer, "take", failing)
+            good = asyncio.create_task(read(serving, llm, "the cat", params))
+            with pytest.raises(ValueError, match="no such character"):
+                await serving.generate(llm.tokenizer.encode("the dog"), params, "bad")
+            return await good
+
+    assert serve(llm, use) == (llm.generate("the cat", params).text, "length")
 
 
 def test_closing_ends_what_runs(llm) -> None:

@@ -7,6 +7,7 @@ pieces is left) takes its request along.
 """
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,7 +33,7 @@ class _Reader:
 
     def give(self, item: Piece | Exception) -> None:
         """From the engine's thread. A loop that is closed has no readers any more."""
-        if not self.loop.is_closed():
+        with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.pieces.put_nowait, item)
 
 
@@ -149,9 +150,16 @@ class AsyncEngine:
             self.engine.abort(request_id)
 
     def _hand_out(self, output: Output) -> None:
-        reader = self._readers.get(output.request.request_id)
-        if reader is not None and reader.answer is not None:
+        request_id = output.request.request_id
+        reader = self._readers.get(request_id)
+        if reader is None or reader.answer is None:
+            return
+        try:
             reader.give(reader.answer.take(output))
+        except Exception as error:  # in the text of one request: it ends alone
+            del self._readers[request_id]
+            self.engine.abort(request_id, "error")
+            reader.give(error)
 
     def _tell_failed(self, error: Exception) -> None:
         """A pass failed: its requests have ended, and their readers are told. The others go on."""
