@@ -10,7 +10,13 @@ from typing import Any
 from minillm.errors import InputError
 from minillm.loading.fields import is_integer
 from minillm.loading.files import read_json_object
-from minillm.tokenizer_files import chat_templates_in, read_settings, special_tokens_in
+from minillm.tokenizer_files import (
+    add_declared_tokens,
+    chat_templates_in,
+    read_backend,
+    read_settings,
+    special_tokens_in,
+)
 
 GGUF_KINDS = {
     "gpt2": "byte-level BPE",
@@ -51,11 +57,18 @@ class Vocabulary:
 
 
 def read_directory(directory: Path) -> Vocabulary | None:
-    """The tokenizer of a directory; None without tokenizer.json. Raises InputError for files that make no sense."""
-    if not (directory / "tokenizer.json").is_file():
+    """The tokenizer of a directory; None without tokenizer.json and tokenizer.model. Raises InputError for files that
+    make no sense.
+    """
+    file, settings = directory / "tokenizer.json", read_settings(directory)
+    if file.is_file():
+        content = read_json_object(file)
+    elif (directory / "tokenizer.model").is_file():
+        backend = read_backend(directory, settings)  # says in `settings` what it knows of special tokens
+        add_declared_tokens(backend, settings, directory)
+        content = json.loads(backend.to_str())
+    else:
         return None
-    file = directory / "tokenizer.json"
-    content, settings = read_json_object(file), read_settings(directory)
     model = content.get("model")
     if not isinstance(model, dict):
         raise InputError(f"{file} has no model: it is not a tokenizer of the `tokenizers` library")

@@ -15,8 +15,11 @@ from minillm.loading.files import read_json_object
 from minillm.loading.hub_id import HubId
 from minillm.loading.shards import INDEX, SINGLE, gguf_files, shards_of, without_weights
 
-CONFIG, GENERATION_CONFIG, TOKENIZER = "config.json", "generation_config.json", "tokenizer.json"
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 DESCRIPTION = (CONFIG, GENERATION_CONFIG, INDEX)
+TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
+# What is read in place of the former, where it is not there: old repositories have nothing else.
+INSTEAD_OF_TOKENIZER = (SENTENCEPIECE, "added_tokens.json")
 TOKENIZER_FILES = (
     TOKENIZER,
     "tokenizer_config.json",
@@ -36,7 +39,8 @@ def description_files(names: Collection[str]) -> list[str]:
 
 def tokenizer_files(names: Collection[str]) -> list[str]:
     """The tokenizer, its settings and its chat templates."""
-    return [name for pattern in TOKENIZER_FILES for name in sorted(names) if fnmatchcase(name, pattern)]
+    patterns = TOKENIZER_FILES if TOKENIZER in names else (*INSTEAD_OF_TOKENIZER, *TOKENIZER_FILES)
+    return [name for pattern in patterns for name in sorted(names) if fnmatchcase(name, pattern)]
 
 
 def weight_files(directory: Path) -> list[str]:
@@ -51,7 +55,9 @@ def weight_files(directory: Path) -> list[str]:
 
 def missing_files(directory: Path) -> list[str]:
     """What a directory lacks to be loaded; nothing if it is whole."""
-    needed = [CONFIG, TOKENIZER, *weight_files(directory)]
+    has_better = _has(directory, TOKENIZER) or (directory / TOKENIZER).is_symlink()  # also where its content is lost
+    tokenizer = SENTENCEPIECE if _has(directory, SENTENCEPIECE) and not has_better else TOKENIZER
+    needed = [CONFIG, tokenizer, *weight_files(directory)]
     return [name for name in needed if not _has(directory, name)]
 
 
@@ -70,10 +76,11 @@ def check_listing(hub_id: HubId, sizes: Mapping[str, int]) -> None:
         raise without_weights(f"the hub model {hub_id}", sizes)
     if CONFIG not in sizes:
         raise MissingError(f"the hub model {hub_id} has no {CONFIG}, so its shape is not stated there")
-    if TOKENIZER not in sizes:
+    if TOKENIZER not in sizes and SENTENCEPIECE not in sizes:
         raise MissingError(
-            f"the hub model {hub_id} has no {TOKENIZER}, the one form in which minillm reads a tokenizer: where "
-            "transformers is installed, AutoTokenizer.from_pretrained(...).save_pretrained(DIRECTORY) writes it"
+            f"the hub model {hub_id} has neither {TOKENIZER} nor {SENTENCEPIECE}, the forms in which minillm reads a "
+            "tokenizer: where transformers is installed, AutoTokenizer.from_pretrained(...).save_pretrained(DIRECTORY) "
+            f"writes {TOKENIZER}"
         )
 
 
