@@ -25,9 +25,10 @@ from jinja2.utils import Namespace
 MAX_STEPS = 1_100_000
 _STEPS_OF_A_CALL = 10
 
-# The longest text or list that one operator may make, and the largest exponent.
+# The longest text or list that one operator may make, and the largest exponent; and the longest integer, in bits.
 MAX_LENGTH = 10_000_000
 MAX_EXPONENT = 1_000
+MAX_BITS = 100_000
 
 _STEPS = "steps of this rendering"  # the name of a filter and of a variable, and with its spaces no name in Jinja
 
@@ -35,7 +36,7 @@ _STEPS = "steps of this rendering"  # the name of a filter and of a variable, an
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment in which every chat template is compiled."""
 
-    intercepted_binops = frozenset(["*", "**"])
+    intercepted_binops = frozenset(["*", "**", "+"])
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
@@ -58,16 +59,34 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return template
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Multiply or raise to a power, within the limits."""
+        """Add, multiply or raise to a power, within the limits."""
         if operator == "**":
             if isinstance(right, int | float) and abs(right) > MAX_EXPONENT:
                 raise SecurityError(f"it raises a number to a power above {MAX_EXPONENT:,}")
+            if isinstance(left, int) and isinstance(right, int):
+                _check_bits(left.bit_length() * right)
             return left**right
+        if operator == "+":
+            if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
+                _check_length(len(left) + len(right))
+            return left + right
         for repeated, times in ((left, right), (right, left)):
             repeats = isinstance(repeated, str | list | tuple) and isinstance(times, int)
-            if repeats and len(repeated) * times > MAX_LENGTH:
-                raise SecurityError(f"it makes a text or list longer than {MAX_LENGTH:,}")
+            if repeats:
+                _check_length(len(repeated) * times)
+        if isinstance(left, int) and isinstance(right, int):
+            _check_bits(left.bit_length() + right.bit_length())
         return left * right
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_LENGTH:
+        raise SecurityError(f"it makes a text or list longer than {MAX_LENGTH:,}")
+
+
+def _check_bits(bits: int) -> None:
+    if bits > MAX_BITS:
+        raise SecurityError(f"it makes an integer of more than {MAX_BITS:,} bits")
 
 
 def limits_of_one_rendering() -> dict[str, list[int]]:
