@@ -8,20 +8,23 @@ import sys
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import torch
-from checkpoints import hf_config, hf_shapes, hf_tensors, write_directory, write_gguf, write_shards
+from checkpoints import HEAD_DIM, hf_config, hf_shapes, hf_tensors, write_directory, write_gguf, write_shards
 from families import FAMILIES
 from hub_stand_in import COMMIT, Here, Hub, serve
 from in_process import call
 from rich.console import Console
 from safetensors.torch import save, save_file
 from small_tokenizers import byte_level_pipeline
+from test_tokenizer_files import RECORDED, write_sentencepiece_model
 from tiny import save_tiny_model
 
 from minillm import inspect
 from minillm.cli import VERBS
 from minillm.config import ModelConfig
+from minillm.errors import InputError
 from minillm.inspection.expected import FUSED, expected_shapes, mismatch
 from minillm.inspection.findings import COMMON_GGUF_TYPES, examine
 from minillm.inspection.found import find
@@ -30,10 +33,12 @@ from minillm.inspection.parts import EMBEDDING, HEAD, MLP, NORMS, OTHER, count_c
 from minillm.inspection.report import print_report
 from minillm.inspection.stored import StoredTensor
 from minillm.inspection.unusual import unusual
+from minillm.loading.checkpoint import open_checkpoint
 from minillm.loading.gguf import SUPPORTED_TYPES
 from minillm.loading.gguf_header import read_header
 from minillm.model import Llama
 
+PIECES = len(RECORDED["sentencepiece"]["tokens"])
 CONFIGS = Path(__file__).parent / "recorded" / "configs"
 
 
@@ -170,6 +175,20 @@ def test_the_config_of_a_gguf_file_is_the_one_that_the_engine_reads(tmp_path):
     assert findings.outline.config == open_gguf(path).config
     assert findings.outline.config is not None
     assert findings.outline.config.rope_scaling == config.rope_scaling
+
+
+def test_divisors_in_half_precision_are_read_as_the_engine_reads_them_and_tables_of_them_refused(tmp_path, capsys):
+    divisors = np.linspace(1.0, 8.0, HEAD_DIM // 2).astype(np.float16)
+    path = write_gguf(tmp_path / "half.gguf", hf_tensors(), extra={"rope_freqs.weight": divisors})
+    expected = open_checkpoint(path).config.rope_scaling
+    assert expected is not None
+    assert examine(find(str(path))).outline.config == open_checkpoint(path).config
+    for shape in ((-1, 1), (1, -1)):
+        table = divisors.astype(np.float32).reshape(shape)
+        path = write_gguf(tmp_path / "table.gguf", hf_tensors(), extra={"rope_freqs.weight": table})
+        assert "must be a vector" in as_json(capsys, path)["refusals"][0]
+        with pytest.raises(InputError, match=r"rope_freqs.weight of shape .* must be a vector"):
+            open_checkpoint(path)
 
 
 def test_headers_are_read_as_the_library_reads_them(tmp_path):
@@ -403,7 +422,7 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
     said = as_json(capsys, tmp_path)
     assert [re.sub("the directory .* has", "it has", reason) for reason in said["refusals"]] == [
         "it has no weights: neither model.safetensors nor model.safetensors.index.json",
-        "there is no tokenizer.json, the one form in which a tokenizer is read",
+        "there is neither tokenizer.json nor tokenizer.model, the forms in which a tokenizer is read",
     ]
     assert said["parameters"] == as_json(capsys, model)["parameters"], "by the config alone"
     assert said["stored"] is None
@@ -413,6 +432,17 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
         "names the file model-00001-of-00001.safetensors, which is not there"
         in as_json(capsys, tmp_path)["refusals"][0]
     )
+
+
+def test_a_tokenizer_of_sentencepieces_own_file_is_described(tmp_path, capsys):
+    write_directory(write_sentencepiece_model(tmp_path), hf_tensors())
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": PIECES}), encoding="utf-8")
+    said = as_json(capsys, tmp_path)
+    assert said["tokenizer"]["kind"] == "BPE with byte fallback, as SentencePiece makes it"
+    assert said["tokenizer"]["size"] == PIECES + 1
+    assert said["tokenizer"]["adds_bos"]
+    (tmp_path / "tokenizer.model").write_bytes(b"\xff" * 40)
+    assert "tokenizer.model is not a SentencePiece model that can be read" in refusal(capsys, tmp_path)
 
 
 def test_a_tokenizer_that_cannot_be_built_or_is_too_large_is_a_reason(tmp_path, capsys):
@@ -465,6 +495,13 @@ def test_wrong_names_and_damaged_files_get_one_sentence(model, tmp_path, capsys)
     (damaged / "model.safetensors").unlink()
     (damaged / "tokenizer.json").write_text("[]", encoding="utf-8")
     assert "tokenizer.json must hold a JSON object" in refusal(capsys, damaged)
+
+
+def test_an_alignment_that_the_engine_does_not_read_is_refused(tmp_path, capsys):
+    path = write_gguf(tmp_path / "odd.gguf", hf_tensors(), general__alignment=24)
+    assert "an alignment of 24" in refusal(capsys, path)
+    with pytest.raises(InputError, match="an alignment of 24"):
+        open_checkpoint(path)
 
 
 def test_a_truncated_gguf_file_gets_one_sentence_wherever_it_ends(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """All that is found about a model, and whether this engine runs it."""
 
-import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ from minillm.loading.gguf_rope import FACTOR_TENSORS
 
 # Of the types that `loading/gguf.py` reads, those of nearly all files: for these it need not be asked.
 COMMON_GGUF_TYPES = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"}
+# How `struct` reads the types that a vector has in a GGUF file: F32 and F16.
+FLOAT_FORMATS = {0: "f", 1: "e"}
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -81,14 +82,19 @@ def _read_config(found: Found) -> tuple[ModelConfig | None, str | None]:
 
 def _read_gguf_config(path: Path, header: Header) -> ModelConfig:
     """As `open_gguf` reads it, without the `gguf` library's reader, which takes seconds for a large vocabulary."""
-    factors: dict[str, list[float]] = {}
-    with path.open("rb") as file:
-        for name in FACTOR_TENSORS:
-            if name in header.tensors:
-                shape, _ = header.tensors[name]
-                file.seek(header.offsets[name])
-                factors[name] = list(struct.unpack(f"<{math.prod(shape)}f", file.read(4 * math.prod(shape))))
+    factors = {name: _vector(path, header, name) for name in FACTOR_TENSORS if name in header.tensors}
     return ModelConfig.from_gguf(header.metadata, list(header.tensors), factors)
+
+
+def _vector(path: Path, header: Header, name: str) -> list[float]:
+    """The numbers of a small tensor. Raises InputError unless it is a vector, in a type that is as wide as it says."""
+    shape, kind = header.tensors[name]
+    if len(shape) != 1 or kind not in FLOAT_FORMATS:
+        raise InputError(f"{path}: tensor {name} of shape {list(reversed(shape))} must be a vector of floating point")
+    layout = f"<{shape[0]}{FLOAT_FORMATS[kind]}"
+    with path.open("rb") as file:
+        file.seek(header.offsets[name])
+        return list(struct.unpack(layout, file.read(struct.calcsize(layout))))
 
 
 def _outline(found: Found, config: ModelConfig | None) -> Outline:
@@ -120,7 +126,7 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
             yield problem
     if words is None:
         yield (
-            "there is no tokenizer.json, the one form in which a tokenizer is read"
+            "there is neither tokenizer.json nor tokenizer.model, the forms in which a tokenizer is read"
             if found.hf_config is not None
             else "there is no tokenizer in its metadata"
         )

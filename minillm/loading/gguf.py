@@ -86,7 +86,7 @@ class GGUFSource:
             name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
         }
         infos = {tensor.name: _TensorInfo(path, tensor) for tensor in reader.tensors}
-        factors = {name: infos[name].rows(0, len(infos[name])).tolist() for name in FACTOR_TENSORS if name in infos}
+        factors = {name: infos[name].vector() for name in FACTOR_TENSORS if name in infos}
         self.config = ModelConfig.from_gguf(self.metadata, list(infos), factors)
         self.architecture = ARCHITECTURES[self.metadata["general.architecture"]]
         self._infos = {
@@ -155,6 +155,12 @@ class _TensorInfo:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def vector(self) -> list[float]:
+        """Its numbers. Raises InputError unless it is a vector."""
+        if len(self.shape) != 1:
+            raise InputError(f"{self.path}: tensor {self.name} of shape {list(self.shape)} must be a vector")
+        return self.rows(0, len(self)).reshape(-1).tolist()
 
     @property
     def float32_bytes_per_row(self) -> int:
