@@ -455,6 +455,22 @@ def test_a_tokenizer_that_cannot_be_built_or_is_too_large_is_a_reason(tmp_path, 
     assert "and the model 9: they do not belong together" in as_json(capsys, tmp_path / "small")["refusals"][0]
 
 
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"llama__block_count": 3}, "lacks the tensor model.layers.2."),
+        ({"llama__block_count": 1}, "has, beyond what the config asks for, the tensor model.layers.1."),
+        ({"llama__feed_forward_length": 7}, r"is \[512, 256\], and the config asks for \[7, 256\]"),
+        ({"extra": {"blk.0.attn_q_norm.weight": np.ones(64, np.float32)}}, "the tensor blk.0.attn_q_norm.weight"),
+    ],
+)
+def test_a_gguf_file_whose_tensors_do_not_fit_its_metadata_is_not_said_to_run(tmp_path, capsys, changes, reason):
+    assert as_json(capsys, write_gguf(tmp_path / "good.gguf", hf_tensors()))["runs"]
+    said = as_json(capsys, write_gguf(tmp_path / "wrong.gguf", hf_tensors(), **changes))
+    assert re.search(reason, said["refusals"][0]), said["refusals"]
+    assert not said["runs"]
+
+
 def test_a_gguf_file_of_another_architecture_or_type_is_described_and_refused(tmp_path, capsys):
     path = tmp_path / "other.gguf"
     writer = gguf.GGUFWriter(path, "gemma2")

@@ -1,8 +1,8 @@
 """All that is found about a model, and whether this engine runs it."""
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from minillm.inspection.expected import mismatch
 from minillm.inspection.found import Found
 from minillm.inspection.outline import Outline, outline_of, outline_of_gguf, outline_of_hf
 from minillm.inspection.parts import OTHER, count_config, count_tensors
-from minillm.inspection.stored import FLOATING
+from minillm.inspection.stored import FLOATING, StoredTensor
 from minillm.inspection.unusual import unusual
+from minillm.loading.gguf_architectures import architecture_of, hf_name
 from minillm.loading.gguf_header import Header
 from minillm.loading.gguf_rope import FACTOR_TENSORS
 
@@ -118,6 +119,8 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
 
             for dtype in sorted(unread - set(SUPPORTED_TYPES)):
                 yield f"its tensors of type {dtype} are not read"
+        if config is not None and (problem := mismatch(config, _under_hf_names(found.gguf_header, tensors))):
+            yield problem
     elif tensors is not None and config is not None and found.hf_config is not None:
         quantized = next((tensor for tensor in tensors if tensor.dtype not in FLOATING), None)
         if quantized is not None:
@@ -132,6 +135,12 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
         )
     else:
         yield from _tokenizer_refusals(found, config)
+
+
+def _under_hf_names(header: Header, tensors: Iterable[StoredTensor]) -> list[StoredTensor]:
+    """The weights of a GGUF file of a known architecture, as the engine names them."""
+    _, kind = architecture_of(header.metadata.get("general.architecture"))
+    return [replace(each, name=hf_name(each.name, kind)) for each in tensors if each.name not in FACTOR_TENSORS]
 
 
 def _tokenizer_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:

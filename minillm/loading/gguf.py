@@ -11,7 +11,6 @@ pairs of the halves (0,D/2)(1,D/2+1)..., so its converter reorders the rows of Q
 Undoing it is a transpose within each head.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.checkpoint import rows_per_piece
-from minillm.loading.gguf_architectures import ARCHITECTURES, IN_LAYER, TOP_LEVEL, GGUFArchitecture
+from minillm.loading.gguf_architectures import ARCHITECTURES, IN_LAYER, TOP_LEVEL, hf_name
 from minillm.loading.gguf_header import check_header
 from minillm.loading.gguf_rope import FACTOR_TENSORS
 from minillm.quantization import GGUF_BLOCKS, QuantizedWeight, from_gguf_blocks
@@ -37,19 +36,6 @@ SUPPORTED_TYPES = (
 
 PERMUTED = (".self_attn.q_proj.", ".self_attn.k_proj.")
 """What is reordered, where an architecture's rows are interleaved: weights and biases."""
-
-
-def hf_name(gguf_name: str, kind: GGUFArchitecture = ARCHITECTURES["llama"]) -> str:
-    """Hugging Face's name of a tensor; one that the architecture has not stays as it is, and is reported by `fill`."""
-    stem, _, suffix = gguf_name.rpartition(".")
-    if suffix in ("weight", "bias"):
-        if stem in TOP_LEVEL:
-            return f"{TOP_LEVEL[stem]}.{suffix}"
-        match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-        in_layer = {**IN_LAYER, **kind.tensors}
-        if match and match[2] in in_layer:
-            return f"model.layers.{match[1]}.{in_layer[match[2]]}.{suffix}"
-    return gguf_name
 
 
 def gguf_name(hf_name: str) -> str:

@@ -4,6 +4,7 @@ GGUF says less than `config.json`: much of what a model is lies in the program t
 and graphs of llama.cpp (`src/llama-model.cpp`, `src/models/`), and what its converter writes.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +57,20 @@ IN_LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+
+
+def hf_name(gguf_name: str, kind: GGUFArchitecture = ARCHITECTURES["llama"]) -> str:
+    """Hugging Face's name of a tensor; one that the architecture has not stays as it is, and is reported by `fill`."""
+    stem, _, suffix = gguf_name.rpartition(".")
+    if suffix in ("weight", "bias"):
+        if stem in TOP_LEVEL:
+            return f"{TOP_LEVEL[stem]}.{suffix}"
+        match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
+        in_layer = {**IN_LAYER, **kind.tensors}
+        if match and match[2] in in_layer:
+            return f"model.layers.{match[1]}.{in_layer[match[2]]}.{suffix}"
+    return gguf_name
+
 
 # Keys of features that no model here has: only the values that switch them off are accepted. The names are those
 # behind the architecture's: "llama.expert_count".
