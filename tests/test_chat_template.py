@@ -358,6 +358,12 @@ def test_every_message_may_be_looked_at_in_a_loop_over_all_and_each_rendering_co
         tokenizer.render_chat(USER_HI * 31)
 
 
+def test_a_template_that_writes_half_a_character_is_refused() -> None:
+    for ask in (small_tokenizer("{{ '\\ud800' }}").render_chat, small_tokenizer("{{ '\\ud800' }}").encode_chat):
+        with pytest.raises(InputError, match=r"what the chat template wrote holds the lone surrogate U\+D800"):
+            ask(USER_HI)
+
+
 def test_a_template_does_not_change_the_callers_messages() -> None:
     messages = [{"role": "user", "content": "hi", "reasoning": None, "parts": [1]}]
     small_tokenizer("{{ messages[0].content }}").encode_chat(messages)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -511,6 +512,22 @@ def test_wrong_names_and_damaged_files_get_one_sentence(model, tmp_path, capsys)
     (damaged / "model.safetensors").unlink()
     (damaged / "tokenizer.json").write_text("[]", encoding="utf-8")
     assert "tokenizer.json must hold a JSON object" in refusal(capsys, damaged)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model", 5),
+        ("model", {"type": "BPE", "vocab": True}),
+        ("post_processor", {"single": 2**63}),
+        ("added_tokens", 3),
+    ],
+)
+def test_a_tokenizer_json_of_another_make_gets_one_sentence(model, tmp_path, capsys, key, value):
+    copied = shutil.copytree(model, tmp_path / "copied")
+    content = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
+    (copied / "tokenizer.json").write_text(json.dumps({**content, key: value}), encoding="utf-8")
+    assert "tokenizer.json is not a tokenizer that can be read" in refusal(capsys, copied)
 
 
 def test_an_alignment_that_the_engine_does_not_read_is_refused(tmp_path, capsys):

@@ -69,9 +69,16 @@ def read_directory(directory: Path) -> Vocabulary | None:
         content = json.loads(backend.to_str())
     else:
         return None
+    try:
+        return _described(content, settings, directory)
+    except (AttributeError, TypeError) as error:  # something in it is of another kind than the library writes
+        raise InputError(f"{file} is not a tokenizer that can be read: {error}") from None
+
+
+def _described(content: Mapping[str, Any], settings: Mapping[str, Any], directory: Path) -> Vocabulary:
     model = content.get("model")
     if not isinstance(model, dict):
-        raise InputError(f"{file} has no model: it is not a tokenizer of the `tokenizers` library")
+        raise TypeError("it has no model")
     added = _added_tokens(content)
     entries = model.get("vocab") or {}
     ids = list(entries.values()) if isinstance(entries, dict) else list(range(len(entries)))
