@@ -124,8 +124,11 @@ class LLM:
         if cache is not None:
             if not use_cache:
                 raise InputError("use_cache=False and a cache contradict each other: give one of them")
-            alike = is_turned_alike(self.config, cache.length, len(ids))  # see there: keys that cannot serve
-            cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1) if alike else 0)
+            kept = min(_shared_prefix(ids, cached_ids), len(ids) - 1)
+            # See there: keys that cannot serve. Nor is a cache left that is shorter than its keys say: this request may
+            # be stopped before its prefill, and the next one takes the cache's length at its word.
+            alike = all(is_turned_alike(self.config, length, len(ids)) for length in (cache.length, kept))
+            cache.truncate(kept if alike else 0)
         elif use_cache:
             cache = self.new_cache(len(ids) + params.max_tokens)
         return Generation(
