@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from jinja2 import Template, TemplateError
+from jinja2 import Template
 
 from minillm.errors import InputError
 from minillm.special_text import check_text
@@ -61,8 +61,9 @@ class ChatTemplate:
     def _compiled(self) -> Template:
         try:
             return Sandbox().from_string(self.source)
-        except (TemplateError, RecursionError) as error:
-            raise InputError(f"the model's chat template is not valid Jinja: {error}; use raw text") from error
+        except Exception as error:  # also what its constant parts raise, and a `break` outside of loops
+            reason = str(error) or type(error).__name__
+            raise InputError(f"the model's chat template is not valid Jinja: {reason}; use raw text") from error
 
     @cached_property
     def _variables_read(self) -> frozenset[str]:

@@ -141,12 +141,25 @@ class LLM:
         if cache is not None:
             if not use_cache:
                 raise InputError("use_cache=False and a cache contradict each other: give one of them")
-            alike = is_turned_alike(self.config, cache.length, len(ids))  # see there: keys that cannot serve
-            cache.truncate(min(_shared_prefix(ids, cached_ids), len(ids) - 1) if alike else 0)
+            shared = min(_shared_prefix(ids, cached_ids), len(ids) - 1)
+            cache.truncate(shared if self._keys_serve(cache.length, shared, len(ids)) else 0)
         elif use_cache:
             cache = self.new_cache(len(ids) + params.max_tokens)
         kept: Cache = NoCache(self.config, self.model.device) if cache is None else cache
         return self._request(ids, params, kept, started=started, tokenize_s=tokenize_s)
+
+    def _keys_serve(self, held: int, shared: int, wanted: int) -> bool:
+        """Whether the first `shared` of `held` cached tokens can begin a sequence of `wanted` tokens.
+
+        Where keys are turned by the length of the sequence (see `is_turned_alike`), they have to be those of a sequence
+        like this one. Nor is a cache left that is shorter than its keys say: this request may be stopped before its
+        prefill, and the next one takes the cache's length at its word. Under dynamic scaling a sequence may grow on its
+        keys, as it does in transformers; a shorter one would meet keys of a longer one's base.
+        """
+        scaling = self.config.rope_scaling
+        if scaling is not None and scaling.kind == "dynamic" and held > scaling.original_max_position_embeddings:
+            return wanted >= held and shared == held
+        return all(is_turned_alike(self.config, length, wanted) for length in (held, shared))
 
     def _request(self, ids: Sequence[int], params: SamplingParams, cache: Cache, **times: float) -> Generation:
         bandwidth = self.limits.bandwidth_bytes_per_s if self.limits else None

@@ -9,6 +9,7 @@ name that no template can spell.
 """
 
 import json
+import re
 from datetime import datetime
 from typing import Any
 
@@ -19,27 +20,30 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 
 # A rendering may run the bodies of its loops this many times: a conversation of a thousand messages, each looked at in
 # a loop over all of them, is just within it. A call of a macro takes as long as ten or more of them, and counts as ten.
 MAX_STEPS = 1_100_000
 _STEPS_OF_A_CALL = 10
 
-# The longest text or list that one operator may make, and the largest exponent.
+# The longest text or list that one operator may make, and the largest exponent; and the longest integer, in bits.
 MAX_LENGTH = 10_000_000
 MAX_EXPONENT = 1_000
+MAX_BITS = 100_000
 
+_JOINED = "joined text"  # the name of another filter
 _STEPS = "steps of this rendering"  # the name of a filter and of a variable, and with its spaces no name in Jinja
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
     """The environment in which every chat template is compiled."""
 
-    intercepted_binops = frozenset(["*", "**"])
+    intercepted_binops = frozenset(["*", "**", "+", "%"])
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
-        self.filters |= {"tojson": _tojson, _STEPS: _count_steps}
+        self.filters |= {"tojson": _tojson, _STEPS: _count_steps, _JOINED: _limited}
         self.globals |= {
             "raise_exception": _raise_exception,
             "strftime_now": _strftime_now,
@@ -54,20 +58,56 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for kind, steps in ((nodes.For, 1), (nodes.Macro, _STEPS_OF_A_CALL), (nodes.CallBlock, _STEPS_OF_A_CALL)):
             for node in template.find_all(kind):
                 node.body.insert(0, nodes.ExprStmt(nodes.Filter(nodes.Const(steps), _STEPS, [], [], None, None)))
+        _LimitsOfJoining().visit(template)
         template.set_environment(self)
         return template
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Multiply or raise to a power, within the limits."""
+        """Add, multiply, raise to a power or format, within the limits."""
         if operator == "**":
             if isinstance(right, int | float) and abs(right) > MAX_EXPONENT:
                 raise SecurityError(f"it raises a number to a power above {MAX_EXPONENT:,}")
+            if isinstance(left, int) and isinstance(right, int):
+                _check_bits(left.bit_length() * right)
             return left**right
+        if operator == "+":
+            _check_length(sum(len(part) for part in (left, right) if isinstance(part, str | list | tuple)))
+            return left + right
+        if operator == "%":
+            if isinstance(left, str):  # "%99d" makes a text of 99 characters, and "%*d" one of any length
+                stars = right if "*" in left and isinstance(right, tuple) else ()
+                widths = [*map(int, re.findall(r"\d{1,20}", left)), *(part for part in stars if isinstance(part, int))]
+                _check_length(max(map(abs, widths), default=0))
+            return left % right
         for repeated, times in ((left, right), (right, left)):
             repeats = isinstance(repeated, str | list | tuple) and isinstance(times, int)
-            if repeats and len(repeated) * times > MAX_LENGTH:
-                raise SecurityError(f"it makes a text or list longer than {MAX_LENGTH:,}")
+            if repeats:
+                _check_length(len(repeated) * times)
+        if isinstance(left, int) and isinstance(right, int):
+            _check_bits(left.bit_length() + right.bit_length())
         return left * right
+
+
+class _LimitsOfJoining(NodeTransformer):
+    """Puts a filter behind every `~`, which is not among the operators that a sandbox intercepts."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - the name is Jinja's
+        return nodes.Filter(self.generic_visit(node), _JOINED, [], [], None, None)
+
+
+def _limited(text: str) -> str:
+    _check_length(len(text))
+    return text
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_LENGTH:
+        raise SecurityError(f"it makes a text or list longer than {MAX_LENGTH:,}")
+
+
+def _check_bits(bits: int) -> None:
+    if bits > MAX_BITS:
+        raise SecurityError(f"it makes an integer of more than {MAX_BITS:,} bits")
 
 
 def limits_of_one_rendering() -> dict[str, list[int]]:

@@ -369,12 +369,14 @@ class Tokenizer:
         return plain, {name: plain_data(value, name) for name, value in variables.items()}
 
     def _render(self, messages: list[Any], add_generation_prompt: bool, variables: dict[str, Any]) -> str:
-        return self._template_for(variables).render(
+        rendered = self._template_for(variables).render(
             messages,
             add_generation_prompt=add_generation_prompt,
             special_tokens=self.special_tokens,
             variables=variables,
         )
+        check_text(rendered, "what the chat template wrote")
+        return rendered
 
     def _template_for(self, variables: Mapping[str, Any]) -> ChatTemplate:
         name = "tool_use" if variables.get("tools") is not None and "tool_use" in self._templates else "default"

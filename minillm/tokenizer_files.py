@@ -15,6 +15,7 @@ from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
 
 from minillm.errors import InputError, MissingError
+from minillm.special_text import check_text
 
 _LLAMA_CLASSES = ("LlamaTokenizer", "LlamaTokenizerFast")
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -90,6 +91,7 @@ def special_tokens_in(settings: Mapping[str, Any], path: Path) -> dict[str, str]
             continue
         if not isinstance(text, str):
             raise InputError(f"{name} in {path / 'tokenizer_config.json'} is {value!r}; it must be a token's text")
+        check_text(text, f"{name} in {path / 'tokenizer_config.json'}")
         named[name] = text
     return named
 

@@ -321,6 +321,14 @@ def test_strftime_now_gives_the_date() -> None:
         ("{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}", "recursion"),
         ("{{ 2 ** 1000000000 }}", "power"),
         ("{{ 'x' * 10 ** 12 }}", "longer than"),
+        ("{{ ((10 ** 1000) ** 1000) ** 1000 }}", "integer of more than"),
+        ("{% set n = namespace(x=7) %}{% for i in range(40) %}{% set n.x = n.x * n.x %}{% endfor %}", "an integer"),
+        ("{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}", "longer than"),
+        ("{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}", "longer than"),
+        ("{% set n = namespace(x='x') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}", "longer than"),
+        ("{{ '%999999999d' % messages | length }}", "longer than"),
+        ("{{ '%*d' % (10 ** 9, messages | length) }}", "longer than"),
+        ("{% break %}", "not valid Jinja: 'break' outside loop"),
         ("{{ lipsum(10 ** 9) }}", "'lipsum' is undefined"),
         ("{% import 'os' as os %}", "no loader"),
         ("{% include 'secrets.txt' %}", "no loader"),
@@ -348,6 +356,12 @@ def test_every_message_may_be_looked_at_in_a_loop_over_all_and_each_rendering_co
     assert [tokenizer.render_chat(USER_HI * 30) for _ in range(2)] == ["30", "30"]
     with pytest.raises(InputError, match="more than 930 steps"):
         tokenizer.render_chat(USER_HI * 31)
+
+
+def test_a_template_that_writes_half_a_character_is_refused() -> None:
+    for ask in (small_tokenizer("{{ '\\ud800' }}").render_chat, small_tokenizer("{{ '\\ud800' }}").encode_chat):
+        with pytest.raises(InputError, match=r"what the chat template wrote holds the lone surrogate U\+D800"):
+            ask(USER_HI)
 
 
 def test_a_template_does_not_change_the_callers_messages() -> None:

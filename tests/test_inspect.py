@@ -3,26 +3,29 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import torch
-from checkpoints import hf_config, hf_shapes, hf_tensors, write_directory, write_gguf, write_shards
+from checkpoints import HEAD_DIM, hf_config, hf_shapes, hf_tensors, write_directory, write_gguf, write_shards
 from families import FAMILIES
 from hub_stand_in import COMMIT, Here, Hub, serve
 from in_process import call
 from rich.console import Console
 from safetensors.torch import save, save_file
 from small_tokenizers import byte_level_pipeline
-from test_tokenizer_files import write_sentencepiece_model
+from test_tokenizer_files import RECORDED, write_sentencepiece_model
 from tiny import save_tiny_model
 
 from minillm import inspect
 from minillm.cli import VERBS
 from minillm.config import ModelConfig
+from minillm.errors import InputError
 from minillm.inspection.expected import FUSED, expected_shapes, mismatch
 from minillm.inspection.findings import COMMON_GGUF_TYPES, examine
 from minillm.inspection.found import find
@@ -31,12 +34,14 @@ from minillm.inspection.parts import EMBEDDING, HEAD, MLP, NORMS, OTHER, count_c
 from minillm.inspection.report import print_report
 from minillm.inspection.stored import StoredTensor
 from minillm.inspection.unusual import unusual
+from minillm.loading.checkpoint import open_checkpoint
 from minillm.loading.gguf import SUPPORTED_TYPES
 from minillm.loading.gguf_header import read_header
 from minillm.loading.hub import fetch_config_from_hub
 from minillm.model import Llama
 from minillm.tokenizer import Tokenizer
 
+PIECES = len(RECORDED["sentencepiece"]["tokens"])
 CONFIGS = Path(__file__).parent / "recorded" / "configs"
 
 
@@ -173,6 +178,20 @@ def test_the_config_of_a_gguf_file_is_the_one_that_the_engine_reads(tmp_path):
     assert findings.outline.config == open_gguf(path).config
     assert findings.outline.config is not None
     assert findings.outline.config.rope_scaling == config.rope_scaling
+
+
+def test_divisors_in_half_precision_are_read_as_the_engine_reads_them_and_tables_of_them_refused(tmp_path, capsys):
+    divisors = np.linspace(1.0, 8.0, HEAD_DIM // 2).astype(np.float16)
+    path = write_gguf(tmp_path / "half.gguf", hf_tensors(), extra={"rope_freqs.weight": divisors})
+    expected = open_checkpoint(path).config.rope_scaling
+    assert expected is not None
+    assert examine(find(str(path))).outline.config == open_checkpoint(path).config
+    for shape in ((-1, 1), (1, -1)):
+        table = divisors.astype(np.float32).reshape(shape)
+        path = write_gguf(tmp_path / "table.gguf", hf_tensors(), extra={"rope_freqs.weight": table})
+        assert "must be a vector" in as_json(capsys, path)["refusals"][0]
+        with pytest.raises(InputError, match=r"rope_freqs.weight of shape .* must be a vector"):
+            open_checkpoint(path)
 
 
 def test_headers_are_read_as_the_library_reads_them(tmp_path):
@@ -432,7 +451,7 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
     said = as_json(capsys, tmp_path)
     assert [re.sub("the directory .* has", "it has", reason) for reason in said["refusals"]] == [
         "it has no weights: neither model.safetensors nor model.safetensors.index.json",
-        "there is no tokenizer.json (nor SentencePiece's tokenizer.model)",
+        "there is neither tokenizer.json nor tokenizer.model, the forms in which a tokenizer is read",
     ]
     assert said["parameters"] == as_json(capsys, model)["parameters"], "by the config alone"
     assert said["stored"] is None
@@ -444,6 +463,17 @@ def test_what_is_missing_beside_a_good_config_is_named(model, tmp_path, capsys):
     )
 
 
+def test_a_tokenizer_of_sentencepieces_own_file_is_described(tmp_path, capsys):
+    write_directory(write_sentencepiece_model(tmp_path), hf_tensors())
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|im_end|>": PIECES}), encoding="utf-8")
+    said = as_json(capsys, tmp_path)
+    assert said["tokenizer"]["kind"] == "BPE with byte fallback, as SentencePiece makes it"
+    assert said["tokenizer"]["size"] == PIECES + 1
+    assert said["tokenizer"]["adds_bos"]
+    (tmp_path / "tokenizer.model").write_bytes(b"\xff" * 40)
+    assert "tokenizer.model is not a SentencePiece model that can be read" in refusal(capsys, tmp_path)
+
+
 def test_a_tokenizer_that_cannot_be_built_or_is_too_large_is_a_reason(tmp_path, capsys):
     path = write_gguf(tmp_path / "tiny.gguf", hf_tensors(), tokenizer__ggml__pre="of-another-planet")
     assert "of-another-planet" in as_json(capsys, path)["refusals"][0]
@@ -452,6 +482,22 @@ def test_a_tokenizer_that_cannot_be_built_or_is_too_large_is_a_reason(tmp_path, 
     write_directory(tmp_path / "small", tensors, vocab_size=9)
     (tmp_path / "small" / "tokenizer.json").write_text(byte_level_pipeline(), encoding="utf-8")
     assert "and the model 9: they do not belong together" in as_json(capsys, tmp_path / "small")["refusals"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"llama__block_count": 3}, "lacks the tensor model.layers.2."),
+        ({"llama__block_count": 1}, "has, beyond what the config asks for, the tensor model.layers.1."),
+        ({"llama__feed_forward_length": 7}, r"is \[512, 256\], and the config asks for \[7, 256\]"),
+        ({"extra": {"blk.0.attn_q_norm.weight": np.ones(64, np.float32)}}, "the tensor blk.0.attn_q_norm.weight"),
+    ],
+)
+def test_a_gguf_file_whose_tensors_do_not_fit_its_metadata_is_not_said_to_run(tmp_path, capsys, changes, reason):
+    assert as_json(capsys, write_gguf(tmp_path / "good.gguf", hf_tensors()))["runs"]
+    said = as_json(capsys, write_gguf(tmp_path / "wrong.gguf", hf_tensors(), **changes))
+    assert re.search(reason, said["refusals"][0]), said["refusals"]
+    assert not said["runs"]
 
 
 def test_a_gguf_file_of_another_architecture_or_type_is_described_and_refused(tmp_path, capsys):
@@ -494,6 +540,29 @@ def test_wrong_names_and_damaged_files_get_one_sentence(model, tmp_path, capsys)
     (damaged / "model.safetensors").unlink()
     (damaged / "tokenizer.json").write_text("[]", encoding="utf-8")
     assert "tokenizer.json must hold a JSON object" in refusal(capsys, damaged)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model", 5),
+        ("model", {"type": "BPE", "vocab": True}),
+        ("post_processor", {"single": 2**63}),
+        ("added_tokens", 3),
+    ],
+)
+def test_a_tokenizer_json_of_another_make_gets_one_sentence(model, tmp_path, capsys, key, value):
+    copied = shutil.copytree(model, tmp_path / "copied")
+    content = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
+    (copied / "tokenizer.json").write_text(json.dumps({**content, key: value}), encoding="utf-8")
+    assert "tokenizer.json is not a tokenizer that can be read" in refusal(capsys, copied)
+
+
+def test_an_alignment_that_the_engine_does_not_read_is_refused(tmp_path, capsys):
+    path = write_gguf(tmp_path / "odd.gguf", hf_tensors(), general__alignment=24)
+    assert "an alignment of 24" in refusal(capsys, path)
+    with pytest.raises(InputError, match="an alignment of 24"):
+        open_checkpoint(path)
 
 
 def test_a_truncated_gguf_file_gets_one_sentence_wherever_it_ends(tmp_path, capsys):

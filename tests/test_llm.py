@@ -1,11 +1,15 @@
 """The front door on a tiny random model: the relations that must hold for any model."""
 
+import json
+
 import pytest
 import torch
 from tiny import save_tiny_model
 
 from minillm import LLM, SamplingParams
 from minillm.errors import InputError, MissingError, NumbersError
+from minillm.kv_cache import NoCache
+from minillm.prefill import prefill
 
 PROMPTS = ["the cat", "a", "naïve 🙂 flag 🇩🇪", "12345", " leading space", "line\nbreak\n\n", "x" * 40]
 
@@ -275,3 +279,20 @@ def test_numbers_that_outgrow_the_dtype_are_one_sentence(tiny_dir):
 def test_an_engine_says_what_it_is(tiny):
     assert "3 layers" in repr(tiny)
     assert "float32 on cpu" in repr(tiny)
+
+
+def test_a_request_that_is_stopped_before_its_prefill_leaves_no_keys_of_a_longer_sequence(tmp_path):
+    """Under longrope, keys computed beyond the original context are turned by other factors than those within it."""
+    config = json.loads((save_tiny_model(tmp_path) / "config.json").read_text(encoding="utf-8"))
+    rule = {"rope_type": "longrope", "original_max_position_embeddings": 30, "rope_theta": 10000.0}
+    config["rope_parameters"] = {**rule, "short_factor": [1.0] * 5, "long_factor": [1.5, 2.0, 3.0, 4.0, 5.0]}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    llm = LLM(tmp_path, device="cpu", dtype="float32")
+    params, cache = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True), llm.new_cache(96)
+    long = llm.start("1234" + "a" * 50, params, cache=cache)
+    long.run()
+    stopped = llm.start("1234" + "b" * 50, params, cache=cache, cached_ids=long.prompt_ids)
+    kept = stopped.prompt_ids[: cache.length]
+    short = llm.start("1234cc", params, cache=cache, cached_ids=kept)
+    logits = prefill(llm.model, short.prompt_ids[cache.length :], cache)
+    torch.testing.assert_close(logits, prefill(llm.model, short.prompt_ids, NoCache(llm.config)))

@@ -80,6 +80,22 @@ def test_of_a_sharded_model_the_shards_that_the_index_names_are_fetched(here):
     assert all((directory / name).read_bytes() == content for name, content in SHARDS.items())
 
 
+def test_an_old_repository_whose_tokenizer_is_sentencepieces_file_is_fetched_with_it(here):
+    files = {name: content for name, content in FILES.items() if name != "tokenizer.json"}
+    files |= {"tokenizer.model": b"pieces", "added_tokens.json": b"{}"}
+    with serve(Hub(files={**files, **STRAY})) as hub:
+        directory = directory_of(here.fetch(hub))
+        assert names_in(directory) == set(files)
+        assert directory_of(here.fetch(None, offline=True)) == directory
+        (directory / "tokenizer.model").resolve().unlink()
+        assert "HF_HUB_OFFLINE forbids" in refused(here.fetch(None, offline=True))
+
+
+def test_where_there_is_a_tokenizer_json_the_older_file_is_left_alone(here):
+    with serve(Hub(files={**FILES, "tokenizer.model": b"pieces"})) as hub:
+        assert names_in(directory_of(here.fetch(hub))) == set(FILES)
+
+
 def test_where_one_file_has_all_weights_the_shards_beside_it_are_left_alone(here):
     with serve(Hub(files={**SHARDED, **FILES})) as hub:
         assert names_in(directory_of(here.fetch(hub))) == set(FILES)
@@ -404,7 +420,7 @@ def sizes(*names: str) -> dict[str, int]:
         (("README.md",), "has no weights: neither model.safetensors nor"),
         ((), "has no weights"),
         (("model.safetensors", "tokenizer.json"), "has no config.json"),
-        (("model.safetensors", "config.json", "vocab.json"), "has no tokenizer.json"),
+        (("model.safetensors", "config.json", "vocab.json"), "has neither tokenizer.json nor tokenizer.model"),
     ],
 )
 def test_a_repository_that_cannot_be_loaded_is_refused_by_its_list_of_files(names, words):

@@ -305,3 +305,9 @@ def test_a_damaged_tokenizer_model_is_refused_wherever_it_is_cut_or_turned(tmp_p
 def test_a_directory_with_nothing_to_read_says_so(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no tokenizer\.json"):
         Tokenizer.from_directory(tmp_path)
+
+
+def test_a_named_token_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
+    write_model(tmp_path, byte_level_backend(), {"eos_token": "\ud800"})
+    with pytest.raises(InputError, match=r"eos_token in .*tokenizer_config.json holds the lone surrogate U\+D800"):
+        Tokenizer.from_directory(tmp_path)

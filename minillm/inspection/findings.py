@@ -1,9 +1,8 @@
 """All that is found about a model, and whether this engine runs it."""
 
-import math
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,16 @@ from minillm.inspection.expected import mismatch
 from minillm.inspection.found import Found
 from minillm.inspection.outline import Outline, outline_of, outline_of_gguf, outline_of_hf
 from minillm.inspection.parts import OTHER, count_config, count_tensors
-from minillm.inspection.stored import FLOATING
+from minillm.inspection.stored import FLOATING, StoredTensor
 from minillm.inspection.unusual import unusual
+from minillm.loading.gguf_architectures import architecture_of, parts_of
 from minillm.loading.gguf_header import Header
 from minillm.loading.gguf_rope import FACTOR_TENSORS
 
 # Of the types that `loading/gguf.py` reads, those of nearly all files: for these it need not be asked.
 COMMON_GGUF_TYPES = {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K"}
+# How `struct` reads the types that a vector has in a GGUF file: F32 and F16.
+FLOAT_FORMATS = {0: "f", 1: "e"}
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -81,14 +83,19 @@ def _read_config(found: Found) -> tuple[ModelConfig | None, str | None]:
 
 def _read_gguf_config(path: Path, header: Header) -> ModelConfig:
     """As `open_gguf` reads it, without the `gguf` library's reader, which takes seconds for a large vocabulary."""
-    factors: dict[str, list[float]] = {}
-    with path.open("rb") as file:
-        for name in FACTOR_TENSORS:
-            if name in header.tensors:
-                shape, _ = header.tensors[name]
-                file.seek(header.offsets[name])
-                factors[name] = list(struct.unpack(f"<{math.prod(shape)}f", file.read(4 * math.prod(shape))))
+    factors = {name: _vector(path, header, name) for name in FACTOR_TENSORS if name in header.tensors}
     return ModelConfig.from_gguf(header.metadata, list(header.tensors), factors)
+
+
+def _vector(path: Path, header: Header, name: str) -> list[float]:
+    """The numbers of a small tensor. Raises InputError unless it is a vector, in a type that is as wide as it says."""
+    shape, kind = header.tensors[name]
+    if len(shape) != 1 or kind not in FLOAT_FORMATS:
+        raise InputError(f"{path}: tensor {name} of shape {list(reversed(shape))} must be a vector of floating point")
+    layout = f"<{shape[0]}{FLOAT_FORMATS[kind]}"
+    with path.open("rb") as file:
+        file.seek(header.offsets[name])
+        return list(struct.unpack(layout, file.read(struct.calcsize(layout))))
 
 
 def _outline(found: Found, config: ModelConfig | None) -> Outline:
@@ -112,6 +119,8 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
 
             for dtype in sorted(unread - set(SUPPORTED_TYPES)):
                 yield f"its tensors of type {dtype} are not read"
+        if config is not None and (problem := mismatch(config, _under_hf_names(found.gguf_header, tensors, config))):
+            yield problem
     elif tensors is not None and config is not None and found.hf_config is not None:
         quantized = next((tensor for tensor in tensors if tensor.dtype not in FLOATING), None)
         if quantized is not None:
@@ -120,12 +129,21 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
             yield problem
     if words is None:
         yield (
-            "there is no tokenizer.json (nor SentencePiece's tokenizer.model)"
+            "there is neither tokenizer.json nor tokenizer.model, the forms in which a tokenizer is read"
             if found.hf_config is not None
             else "there is no tokenizer in its metadata"
         )
     else:
         yield from _tokenizer_refusals(found, config)
+
+
+def _under_hf_names(header: Header, tensors: Iterable[StoredTensor], config: ModelConfig) -> Iterator[StoredTensor]:
+    """The weights of a GGUF file of a known architecture, as the engine names them and takes them apart."""
+    _, kind = architecture_of(header.metadata.get("general.architecture"))
+    for each in tensors:
+        if each.name not in FACTOR_TENSORS:
+            for part in parts_of(each.name, each.shape[0], config, kind):
+                yield replace(each, name=part.name, shape=(part.rows, *each.shape[1:]))
 
 
 def _tokenizer_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:

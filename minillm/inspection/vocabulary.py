@@ -10,7 +10,13 @@ from typing import Any
 from minillm.errors import InputError
 from minillm.loading.fields import is_integer
 from minillm.loading.files import read_json_object
-from minillm.tokenizer_files import chat_templates_in, read_settings, special_tokens_in
+from minillm.tokenizer_files import (
+    add_declared_tokens,
+    chat_templates_in,
+    read_backend,
+    read_settings,
+    special_tokens_in,
+)
 
 GGUF_KINDS = {
     "gpt2": "byte-level BPE",
@@ -51,20 +57,28 @@ class Vocabulary:
 
 
 def read_directory(directory: Path) -> Vocabulary | None:
-    """The tokenizer of a directory; None if there is none. Raises InputError for files that make no sense."""
-    if not (directory / "tokenizer.json").is_file():
-        return _read_sentencepiece(directory) if (directory / "tokenizer.model").is_file() else None
-    file = directory / "tokenizer.json"
+    """The tokenizer of a directory; None without tokenizer.json and tokenizer.model. Raises InputError for files that
+    make no sense.
+    """
+    file, settings = directory / "tokenizer.json", read_settings(directory)
+    if file.is_file():
+        content = read_json_object(file)
+    elif (directory / "tokenizer.model").is_file():
+        backend = read_backend(directory, settings)  # says in `settings` what it knows of special tokens
+        add_declared_tokens(backend, settings, directory)
+        content = json.loads(backend.to_str())
+    else:
+        return None
     try:
-        return _read(read_json_object(file), read_settings(directory), directory)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:  # JSON of another shape than its format has
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{file} is not a tokenizer that can be read ({error}): fetch it again") from None
+        return _described(content, settings, directory)
+    except (AttributeError, TypeError) as error:  # something in it is of another kind than the library writes
+        raise InputError(f"{file} is not a tokenizer that can be read: {error}") from None
 
 
-def _read(content: Mapping[str, Any], settings: Mapping[str, Any], directory: Path) -> Vocabulary:
-    model = content["model"]
+def _described(content: Mapping[str, Any], settings: Mapping[str, Any], directory: Path) -> Vocabulary:
+    model = content.get("model")
+    if not isinstance(model, dict):
+        raise TypeError("it has no model")
     added = _added_tokens(content)
     entries = model.get("vocab") or {}
     ids = list(entries.values()) if isinstance(entries, dict) else list(range(len(entries)))
@@ -86,29 +100,6 @@ def _read(content: Mapping[str, Any], settings: Mapping[str, Any], directory: Pa
         eos=token("eos_token"),
         adds_bos=_adds(content.get("post_processor"), named.get("bos_token")) or _is_flagged(settings),
         added=added,
-        templates=chat_templates_in(settings, directory),
-    )
-
-
-def _read_sentencepiece(directory: Path) -> Vocabulary:
-    """The tokenizer of a directory that has SentencePiece's tokenizer.model alone."""
-    from minillm.loading.sentencepiece_model import read_sentencepiece_model  # imports the `tokenizers` library
-
-    content, settings = read_sentencepiece_model(directory / "tokenizer.model"), read_settings(directory)
-    named = {**content.named, **special_tokens_in(settings, directory)}
-    ids = {piece.text: i for i, piece in enumerate(content.pieces)}
-
-    def token(name: str) -> AddedToken | None:
-        text = named.get(name)
-        return AddedToken(ids[text], text, True) if text in ids else None
-
-    return Vocabulary(
-        kind=GGUF_KINDS["llama"],
-        size=len(ids),
-        bos=token("bos_token"),
-        eos=token("eos_token"),
-        adds_bos=settings.get("add_bos_token", True) is True,
-        added=tuple(found for name in named if (found := token(name)) is not None),
         templates=chat_templates_in(settings, directory),
     )
 

@@ -12,7 +12,6 @@ Undoing it is a transpose within each head.
 """
 
 import copy
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.checkpoint import rows_per_piece
-from minillm.loading.gguf_architectures import ARCHITECTURES, IN_LAYER, TOP_LEVEL, GGUFArchitecture
+from minillm.loading.gguf_architectures import ARCHITECTURES, IN_LAYER, TOP_LEVEL, parts_of
 from minillm.loading.gguf_header import check_header
 from minillm.loading.gguf_rope import FACTOR_TENSORS
 from minillm.quantization import GGUF_BLOCKS, QuantizedWeight, from_gguf_blocks
@@ -38,19 +37,6 @@ SUPPORTED_TYPES = (
 
 PERMUTED = (".self_attn.q_proj.", ".self_attn.k_proj.")
 """What is reordered, where an architecture's rows are interleaved: weights and biases."""
-
-
-def hf_name(gguf_name: str, kind: GGUFArchitecture = ARCHITECTURES["llama"]) -> str:
-    """Hugging Face's name of a tensor; one that the architecture has not stays as it is, and is reported by `fill`."""
-    stem, _, suffix = gguf_name.rpartition(".")
-    if suffix in ("weight", "bias"):
-        if stem in TOP_LEVEL:
-            return f"{TOP_LEVEL[stem]}.{suffix}"
-        match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-        in_layer = {**IN_LAYER, **kind.tensors}
-        if match and match[2] in in_layer:
-            return f"model.layers.{match[1]}.{in_layer[match[2]]}.{suffix}"
-    return gguf_name
 
 
 def gguf_name(hf_name: str) -> str:
@@ -87,9 +73,7 @@ class GGUFSource:
             name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")
         }
         infos = {tensor.name: _TensorInfo(path, tensor) for tensor in reader.tensors}
-        factors = {
-            name: infos[name].rows(0, len(infos[name])).ravel().tolist() for name in FACTOR_TENSORS if name in infos
-        }
+        factors = {name: infos[name].vector() for name in FACTOR_TENSORS if name in infos}
         self.config = ModelConfig.from_gguf(self.metadata, list(infos), factors)
         self.architecture = ARCHITECTURES[self.metadata["general.architecture"]]
         self._infos: dict[str, _TensorInfo] = {}
@@ -98,19 +82,11 @@ class GGUFSource:
                 self._infos |= self._under_hf_names(name, info)
 
     def _under_hf_names(self, name: str, info: "_TensorInfo") -> "dict[str, _TensorInfo]":
-        """A tensor under its name; or three. The converter can fuse queries, keys and values of any architecture
-        (`--fuse-qkv`); where only the file has them fused (Phi-3's checkpoints do too), they are taken apart.
-        """
-        match = re.fullmatch(r"(blk\.\d+\.attn_)qkv(\.weight|\.bias)", name)
-        config = self.config
-        sizes = [heads * config.head_dim for heads in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
-        if match is None or "attn_qkv" in self.architecture.tensors or len(info) != sum(sizes):
-            return {hf_name(name, self.architecture): info}
-        starts = (0, sizes[0], sizes[0] + sizes[1])
-        return {
-            hf_name(f"{match[1]}{part}{match[2]}"): info.part(start, size)
-            for part, start, size in zip("qkv", starts, sizes, strict=True)
-        }
+        """A tensor under its name, or in the parts of which it is fused (see `parts_of`)."""
+        parts = parts_of(name, len(info), self.config, self.architecture)
+        if len(parts) == 1:
+            return {parts[0].name: info}
+        return {part.name: info.part(part.start, part.rows) for part in parts}
 
     def names(self) -> list[str]:
         return list(self._infos)
@@ -181,6 +157,12 @@ class _TensorInfo:
         part.shape = (rows, *self.shape[1:])
         part._offset += start * self.bytes_per_row
         return part
+
+    def vector(self) -> list[float]:
+        """Its numbers. Raises InputError unless it is a vector."""
+        if len(self.shape) != 1:
+            raise InputError(f"{self.path}: tensor {self.name} of shape {list(self.shape)} must be a vector")
+        return self.rows(0, len(self)).reshape(-1).tolist()
 
     @property
     def float32_bytes_per_row(self) -> int:

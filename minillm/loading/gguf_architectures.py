@@ -4,10 +4,12 @@ GGUF says less than `config.json`: much of what a model is lies in the program t
 and graphs of llama.cpp (`src/llama-model.cpp`, `src/models/`), and what its converter writes.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.loading.fields import shown
 
@@ -57,6 +59,20 @@ IN_LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 
+
+def hf_name(gguf_name: str, kind: GGUFArchitecture = ARCHITECTURES["llama"]) -> str:
+    """Hugging Face's name of a tensor; one that the architecture has not stays as it is, and is reported by `fill`."""
+    stem, _, suffix = gguf_name.rpartition(".")
+    if suffix in ("weight", "bias"):
+        if stem in TOP_LEVEL:
+            return f"{TOP_LEVEL[stem]}.{suffix}"
+        match = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
+        in_layer = {**IN_LAYER, **kind.tensors}
+        if match and match[2] in in_layer:
+            return f"model.layers.{match[1]}.{in_layer[match[2]]}.{suffix}"
+    return gguf_name
+
+
 # Keys of features that no model here has: only the values that switch them off are accepted. The names are those
 # behind the architecture's: "llama.expert_count".
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -82,3 +98,24 @@ def architecture_of(name: Any) -> tuple[str, GGUFArchitecture]:
             " (dense text models of the Llama family)"
         )
     return name, ARCHITECTURES[name]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a GGUF tensor, and the name that they have in Hugging Face's checkpoints."""
+
+    name: str
+    start: int
+    rows: int
+
+
+def parts_of(name: str, rows: int, config: ModelConfig, kind: GGUFArchitecture) -> list[Part]:
+    """A tensor under its name; or in three. The converter can fuse queries, keys and values of any architecture
+    (`--fuse-qkv`); where only the file has them fused (Phi-3's checkpoints do too), they are taken apart.
+    """
+    match = re.fullmatch(r"(blk\.\d+\.attn_)qkv(\.weight|\.bias)", name)
+    q_size, kv_size = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
+    if match is None or "attn_qkv" in kind.tensors or rows != q_size + 2 * kv_size:
+        return [Part(hf_name(name, kind), 0, rows)]
+    places = (("q", 0, q_size), ("k", q_size, kv_size), ("v", q_size + kv_size, kv_size))
+    return [Part(hf_name(f"{match[1]}{part}{match[2]}", kind), start, size) for part, start, size in places]

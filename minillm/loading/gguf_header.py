@@ -165,7 +165,7 @@ def _walk(walker: _Walker) -> Header:
         name, tensor, offset = walker.tensor()
         tensors[name], offsets[name] = tensor, offset
     alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
-    if not isinstance(alignment, int) or alignment <= 0:
+    if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):  # a power of two has one bit
         raise walker.fail(f"an alignment of {alignment}")
     start = -(-walker.position // alignment) * alignment
     return Header(metadata, tensors, {name: start + offset for name, offset in offsets.items()})

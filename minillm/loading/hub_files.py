@@ -16,8 +16,10 @@ from minillm.loading.hub_id import HubId
 from minillm.loading.shards import INDEX, SINGLE, gguf_files, shards_of, without_weights
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
-TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
 DESCRIPTION = (CONFIG, GENERATION_CONFIG, INDEX)
+TOKENIZER, SENTENCEPIECE = "tokenizer.json", "tokenizer.model"
+# What is read in place of the former, where it is not there: old repositories have nothing else.
+INSTEAD_OF_TOKENIZER = (SENTENCEPIECE, "added_tokens.json")
 TOKENIZER_FILES = (
     TOKENIZER,
     "tokenizer_config.json",
@@ -36,8 +38,8 @@ def description_files(names: Collection[str]) -> list[str]:
 
 
 def tokenizer_files(names: Collection[str]) -> list[str]:
-    """The tokenizer, its settings and its chat templates; SentencePiece's form only where there is no other."""
-    patterns = TOKENIZER_FILES if TOKENIZER in names else (SENTENCEPIECE, "added_tokens.json", *TOKENIZER_FILES)
+    """The tokenizer, its settings and its chat templates."""
+    patterns = TOKENIZER_FILES if TOKENIZER in names else (*INSTEAD_OF_TOKENIZER, *TOKENIZER_FILES)
     return [name for pattern in patterns for name in sorted(names) if fnmatchcase(name, pattern)]
 
 
@@ -53,7 +55,8 @@ def weight_files(directory: Path) -> list[str]:
 
 def missing_files(directory: Path) -> list[str]:
     """What a directory lacks to be loaded; nothing if it is whole."""
-    tokenizer = SENTENCEPIECE if _has(directory, SENTENCEPIECE) else TOKENIZER
+    has_better = _has(directory, TOKENIZER) or (directory / TOKENIZER).is_symlink()  # also where its content is lost
+    tokenizer = SENTENCEPIECE if _has(directory, SENTENCEPIECE) and not has_better else TOKENIZER
     needed = [CONFIG, tokenizer, *weight_files(directory)]
     return [name for name in needed if not _has(directory, name)]
 
@@ -75,8 +78,9 @@ def check_listing(hub_id: HubId, sizes: Mapping[str, int]) -> None:
         raise MissingError(f"the hub model {hub_id} has no {CONFIG}, so its shape is not stated there")
     if TOKENIZER not in sizes and SENTENCEPIECE not in sizes:
         raise MissingError(
-            f"the hub model {hub_id} has no {TOKENIZER} (nor SentencePiece's {SENTENCEPIECE}): where "
-            "transformers is installed, AutoTokenizer.from_pretrained(...).save_pretrained(DIRECTORY) writes it"
+            f"the hub model {hub_id} has neither {TOKENIZER} nor {SENTENCEPIECE}, the forms in which minillm reads a "
+            "tokenizer: where transformers is installed, AutoTokenizer.from_pretrained(...).save_pretrained(DIRECTORY) "
+            f"writes {TOKENIZER}"
         )
 
 
