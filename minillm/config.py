@@ -128,6 +128,11 @@ class ModelConfig:
         if self.rope_scaling is not None:
             self._check_scaling(self.rope_scaling)
 
+    def __repr__(self) -> str:
+        """The sizes, and of the rest what is not at its default."""
+        shown = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        return f"ModelConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
     def _check_layers(self) -> None:
         """Which layers have a window, and which no rotation: layers that there are, in their order."""
         for name in ("sliding_layers", "nope_layers"):

@@ -385,3 +385,12 @@ def test_reading_a_configuration_does_not_import_torch():
     )
     code = code.replace("from checkpoints_config import config; ", f"config = {hf_config()!r}; ")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, "torch was imported"
+
+
+def test_a_config_shows_its_sizes_and_what_is_out_of_the_ordinary() -> None:
+    plain = ModelConfig(11, 30, 13, 14, 15, 5, 16, 17, qk_norm=True, eos_token_ids=(2,))
+    assert repr(plain) == (
+        "ModelConfig(vocab_size=11, hidden_size=30, intermediate_size=13, num_hidden_layers=14, "
+        "num_attention_heads=15, num_key_value_heads=5, head_dim=16, max_position_embeddings=17, qk_norm=True, "
+        "eos_token_ids=(2,))"
+    )

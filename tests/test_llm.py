@@ -296,3 +296,17 @@ def test_a_request_that_is_stopped_before_its_prefill_leaves_no_keys_of_a_longer
     short = llm.start("1234cc", params, cache=cache, cached_ids=kept)
     logits = prefill(llm.model, short.prompt_ids[cache.length :], cache)
     torch.testing.assert_close(logits, prefill(llm.model, short.prompt_ids, NoCache(llm.config)))
+
+
+def test_keys_of_a_longer_dynamic_sequence_do_not_serve_a_shorter_one(tmp_path):
+    """Under dynamic scaling the base grows with the sequence: what a long one left in the cache is turned too far."""
+    config = json.loads((save_tiny_model(tmp_path) / "config.json").read_text(encoding="utf-8"))
+    config["rope_parameters"] = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 30}), encoding="utf-8")
+    llm = LLM(tmp_path, device="cpu", dtype="float32")
+    params, cache = SamplingParams(max_tokens=2, temperature=0.0, ignore_eos=True), llm.new_cache(96)
+    long = llm.start("1234" + "a" * 50, params, cache=cache)
+    long.run()
+    short = llm.start("1234cc", params, cache=cache, cached_ids=long.prompt_ids)
+    logits = prefill(llm.model, short.prompt_ids[cache.length :], cache)
+    torch.testing.assert_close(logits, prefill(llm.model, short.prompt_ids, NoCache(llm.config)))
