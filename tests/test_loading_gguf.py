@@ -28,7 +28,8 @@ from minillm.config import ModelConfig, RopeScaling
 from minillm.errors import InputError
 from minillm.loading import DEFAULT_MODEL, fill, open_checkpoint, resolve
 from minillm.loading.checkpoint import read
-from minillm.loading.gguf import SUPPORTED_TYPES, hf_name, open_gguf, unpermute
+from minillm.loading.gguf import SUPPORTED_TYPES, open_gguf, unpermute
+from minillm.loading.gguf_architectures import hf_name
 from minillm.loading.registry import ALIASES
 
 TENSORS = hf_tensors()
