@@ -11,6 +11,7 @@ from checkpoints import CHAT_TEMPLATE, empty_slots, hf_tensors, write_gguf
 from gguf import GGMLQuantizationType as QType
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from minillm.bpe import BytePairEncoding
 from minillm.errors import InputError
 from minillm.loading import fill, load, open_checkpoint
 from minillm.loading.convert import convert_gguf
@@ -38,6 +39,14 @@ def test_the_converted_directory_is_the_same_model_to_this_package(tmp_path, ggu
     slots = empty_slots(TENSORS)
     fill(slots, after.tensors)
     assert all(torch.equal(slot, TENSORS[name]) for name, slot in slots.items())
+
+
+def test_the_converted_tokenizer_is_written_in_the_words_of_published_files(tmp_path, gguf_file):
+    """In those of SmolLM2, which bpe.py reads; a regular expression in their place would cut alike, and not be known."""
+    convert_gguf(gguf_file, tmp_path / "model")
+    written = json.loads((tmp_path / "model" / "tokenizer.json").read_text(encoding="utf-8"))["pre_tokenizer"]
+    assert [step["type"] for step in written["pretokenizers"]] == ["Digits", "ByteLevel"]
+    assert BytePairEncoding.from_file(tmp_path / "model" / "tokenizer.json").encode("the 12") != []
 
 
 @pytest.mark.parametrize("kind", [{"tied": True}, {"tied": False, "biases": True}], ids=["tied", "untied, biases"])

@@ -65,12 +65,19 @@ class Words:
     adds_bos: bool = False  # unless the file says otherwise
 
     def build_into(self, backend: Backend) -> None:
-        """Give `backend` this rule."""
-        cuts = [pre_tokenizers.Split(Regex(cut), "isolated") for cut in self.cuts]
-        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, to_bytes])
+        """Give `backend` this rule, in the library's own words where it has them, as published files do."""
+        gpt2_last = self.cuts[-1] == _GPT2
+        steps = [_step(cut) for cut in (self.cuts[:-1] if gpt2_last else self.cuts)]
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=gpt2_last)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, to_bytes]) if steps else to_bytes
         if self.nfc:
             backend.normalizer = normalizers.NFC()
+
+
+def _step(cut: str) -> pre_tokenizers.PreTokenizer:
+    if cut == _DIGIT:
+        return pre_tokenizers.Digits(individual_digits=True)
+    return pre_tokenizers.Split(Regex(cut), "isolated")
 
 
 _BY_NAMES = {
