@@ -42,7 +42,7 @@ def test_the_converted_directory_is_the_same_model_to_this_package(tmp_path, ggu
 
 
 def test_the_converted_tokenizer_is_written_in_the_words_of_published_files(tmp_path, gguf_file):
-    """In those of SmolLM2, which bpe.py reads; a regular expression in their place would cut alike, and not be known."""
+    """In those of SmolLM2, which bpe.py reads: a regular expression in their place would cut alike, unrecognised."""
     convert_gguf(gguf_file, tmp_path / "model")
     written = json.loads((tmp_path / "model" / "tokenizer.json").read_text(encoding="utf-8"))["pre_tokenizer"]
     assert [step["type"] for step in written["pretokenizers"]] == ["Digits", "ByteLevel"]
