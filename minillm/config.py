@@ -167,6 +167,11 @@ class ModelConfig:
             )
 
     @property
+    def turns_by_length(self) -> bool:
+        """Whether rotary frequencies depend on how long the sequence is: not every key then serves every sequence."""
+        return self.rope_scaling is not None and self.rope_scaling.kind in LENGTH_DEPENDENT
+
+    @property
     def beyond_llama(self) -> tuple[str, ...]:
         """What the arithmetic of this model has that a plain Llama's has not, in words. Code that is made for a plain
         Llama (a compiled decode pass, a reader's own forward pass) has to say no to a model with any of these.
@@ -174,13 +179,12 @@ class ModelConfig:
         Not among them: biases, and rotary scaling that is the same at every length.
         """
         multipliers = (self.embedding_multiplier, self.residual_multiplier, self.logits_scaling)
-        scaling = self.rope_scaling
         features = {
             "norms of queries and keys": self.qk_norm,
             f"a sliding window of {self.sliding_window} tokens": self.sliding_window is not None,
             "layers without rotary embedding": bool(self.nope_layers),
             "multipliers": any(each != 1 for each in multipliers) or self.attention_multiplier is not None,
-            "rotary angles that depend on the length": scaling is not None and scaling.kind in LENGTH_DEPENDENT,
+            "rotary angles that depend on the length": self.turns_by_length,
         }
         return tuple(name for name, there in features.items() if there)
 

@@ -11,7 +11,7 @@ from minillm.errors import InputError
 from minillm.kv_cache import Cache, KVCache
 from minillm.machine.limits import measure_limits
 from minillm.machine.roofline import mbu
-from minillm.metrics import Metrics, decode_ceiling, decode_kv_bytes, time_per_output_token, tokens_held
+from minillm.metrics import Metrics, decode_ceiling, decode_kv_bytes, request_metrics, tokens_held
 from minillm.model import Llama, weight_bytes_per_pass
 from minillm.prefill import prefill
 from minillm.sampler import SamplingParams
@@ -189,23 +189,18 @@ class Generation:
 
     def metrics(self) -> Metrics:
         """Times and rates so far."""
-        times, computed = self.token_times_s, len(self.prompt_ids) - self.cached_tokens
-        tpot_s = time_per_output_token(times)
-        ceiling = utilization = None
-        if tpot_s and self.bandwidth_bytes_per_s:
-            read = self.decode_bytes_per_pass()
-            ceiling = decode_ceiling(self.bandwidth_bytes_per_s, *read)
-            utilization = mbu(sum(read), tpot_s, self.bandwidth_bytes_per_s)
-        return Metrics(
+        metrics = request_metrics(
             prompt_tokens=len(self.prompt_ids),
             cached_tokens=self.cached_tokens,
-            completion_tokens=len(times),
-            ttft_s=times[0] if times else None,
-            tpot_s=tpot_s,
-            prefill_tokens_per_s=computed / self.prefill_s if self.prefill_s else 0.0,
-            decode_tokens_per_s=1.0 / tpot_s if tpot_s else None,
+            token_times_s=self.token_times_s,
+            prefill_s=self.prefill_s,
             kv_bytes=self.cache.used_bytes if isinstance(self.cache, KVCache) else 0,
-            total_s=times[-1] if times else 0.0,
-            bandwidth_ceiling_tokens_per_s=ceiling,
-            mbu=utilization,
+        )
+        if not metrics.tpot_s or not self.bandwidth_bytes_per_s:
+            return metrics
+        read = self.decode_bytes_per_pass()
+        return replace(
+            metrics,
+            bandwidth_ceiling_tokens_per_s=decode_ceiling(self.bandwidth_bytes_per_s, *read),
+            mbu=mbu(sum(read), metrics.tpot_s, self.bandwidth_bytes_per_s),
         )

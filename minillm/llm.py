@@ -7,7 +7,6 @@ from typing import Any, overload
 import torch
 
 from minillm.compiled import compile_decode, wants_compiled
-from minillm.config import LENGTH_DEPENDENT
 from minillm.device import clock, dtype_name, pick_device, pick_dtype
 from minillm.engine.offline import generate_many
 from minillm.errors import InputError
@@ -169,9 +168,8 @@ class LLM:
         """Whether several prompts go through the engine. Compiled decode and a cache in 8 bits are for one sequence
         each, and so is a rotation that depends on the sequence's length.
         """
-        scaling = self.config.rope_scaling
-        by_length = scaling is not None and scaling.kind in LENGTH_DEPENDENT
-        return self.model.decode_pass is None and self.kv_dtype == self.model.dtype and not by_length
+        numbers_as_computed = self.kv_dtype == self.model.dtype
+        return self.model.decode_pass is None and numbers_as_computed and not self.config.turns_by_length
 
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""

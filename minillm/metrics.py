@@ -26,6 +26,26 @@ class Metrics:
     mbu: float | None = None
 
 
+def request_metrics(
+    *, prompt_tokens: int, cached_tokens: int, token_times_s: Sequence[float], prefill_s: float, kv_bytes: int
+) -> Metrics:
+    """The metrics of one request, without a ceiling. `token_times_s` says when each token was there, in seconds since
+    the request came in; `prefill_s` how long the prompt took that was not cached, 0 where it is not computed yet.
+    """
+    tpot_s = time_per_output_token(token_times_s)
+    return Metrics(
+        prompt_tokens=prompt_tokens,
+        cached_tokens=cached_tokens,
+        completion_tokens=len(token_times_s),
+        ttft_s=token_times_s[0] if token_times_s else None,
+        tpot_s=tpot_s,
+        prefill_tokens_per_s=(prompt_tokens - cached_tokens) / prefill_s if prefill_s else 0.0,
+        decode_tokens_per_s=1.0 / tpot_s if tpot_s else None,
+        kv_bytes=kv_bytes,
+        total_s=token_times_s[-1] if token_times_s else 0.0,
+    )
+
+
 def time_per_output_token(token_times_s: Sequence[float]) -> float | None:
     """TPOT in seconds: the mean gap between tokens. `token_times_s` says when each was there, in seconds.
 

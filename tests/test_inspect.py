@@ -14,6 +14,7 @@ import pytest
 import torch
 from checkpoints import HEAD_DIM, hf_config, hf_shapes, hf_tensors, write_directory, write_gguf, write_shards
 from families import FAMILIES
+from gguf_families import make_model, write_family
 from hub_stand_in import COMMIT, Here, Hub, serve
 from in_process import call
 from rich.console import Console
@@ -387,6 +388,12 @@ def test_tokenizer_model_alone_is_described(tmp_path, capsys):
     assert said["kind"] == "BPE with byte fallback, as SentencePiece makes it"
     assert (said["size"], said["bos"]["id"], said["eos"]["id"]) == (own.vocab_size, own.bos_token_id, own.eos_token_id)
     assert said["adds_bos"] is True
+
+
+@pytest.mark.parametrize(("family", "fuse_qkv"), [("phi3 4k", False), ("llama 2", True), ("qwen3", False)])
+def test_gguf_files_with_fused_and_other_tensors_run(tmp_path, capsys, family, fuse_qkv):
+    said = as_json(capsys, write_family(tmp_path / "a.gguf", family, make_model(family), fuse_qkv=fuse_qkv))
+    assert (said["runs"], said["refusals"]) == (True, [])
 
 
 def test_fused_projections_are_named(tmp_path):

@@ -7,7 +7,7 @@ from minillm.device import clock
 from minillm.engine.engine import Engine, Output
 from minillm.engine.request import Request
 from minillm.generation import Completion, TokenLogprob
-from minillm.metrics import Metrics, time_per_output_token, tokens_held
+from minillm.metrics import Metrics, request_metrics, tokens_held
 from minillm.sampling_params import SamplingParams
 from minillm.tokenizer import Tokenizer
 
@@ -72,17 +72,11 @@ class Answer:
     def _metrics(self) -> Metrics:
         """Times of this request among others: its waits are part of them."""
         times, request = self._times, self.request
-        tpot_s = time_per_output_token(times)
         held = tokens_held(len(request.prompt_ids), len(times)) if times else 0
-        computed = len(request.prompt_ids) - request.num_cached
-        return Metrics(
+        return request_metrics(
             prompt_tokens=len(request.prompt_ids),
             cached_tokens=request.num_cached,
-            completion_tokens=len(times),
-            ttft_s=times[0] if times else None,
-            tpot_s=tpot_s,
-            prefill_tokens_per_s=computed / times[0] if times else 0.0,
-            decode_tokens_per_s=1.0 / tpot_s if tpot_s else None,
+            token_times_s=times,
+            prefill_s=times[0] if times else 0.0,
             kv_bytes=held * self._engine.cache.bytes_per_token,
-            total_s=times[-1] if times else 0.0,
         )

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -69,6 +69,29 @@ class AsyncEngine:
     ) -> AsyncIterator[Piece]:
         """The pieces of one request as they come; the last one has a finish_reason. Raises what `Engine.add` raises."""
         reader = self._submit(prompt_ids, params, request_id)
+        async with contextlib.aclosing(self._pieces_of(reader)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def generate(
+        self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None = None
+    ) -> Completion:
+        """One request, whole."""
+        reader = self._submit(prompt_ids, params, request_id)
+        async for _ in self._pieces_of(reader):
+            pass
+        assert reader.answer is not None, "a piece comes from an answer"
+        return reader.answer.completion()
+
+    def _submit(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None) -> _Reader:
+        if self._closed or not self._thread.is_alive():
+            raise InputError("the engine is not running: requests are taken inside `async with AsyncEngine(...)`")
+        reader = _Reader(asyncio.get_running_loop(), asyncio.Queue())
+        self._commands.put(lambda: self._enter(reader, prompt_ids, params, request_id))
+        return reader
+
+    async def _pieces_of(self, reader: _Reader) -> AsyncGenerator[Piece]:
+        """What the reader is given, to its last piece; however it ends, the engine is told that the reader is gone."""
         try:
             while True:
                 item = await reader.pieces.get()
@@ -79,29 +102,6 @@ class AsyncEngine:
                     return
         finally:
             self._commands.put(lambda: self._leave(reader))
-
-    async def generate(
-        self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None = None
-    ) -> Completion:
-        """One request, whole."""
-        reader = self._submit(prompt_ids, params, request_id)
-        try:
-            while True:
-                item = await reader.pieces.get()
-                if isinstance(item, Exception):
-                    raise item
-                if item.finish_reason is not None:
-                    assert reader.answer is not None, "a piece comes from an answer"
-                    return reader.answer.completion()
-        finally:
-            self._commands.put(lambda: self._leave(reader))
-
-    def _submit(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None) -> _Reader:
-        if self._closed or not self._thread.is_alive():
-            raise InputError("the engine is not running: requests are taken inside `async with AsyncEngine(...)`")
-        reader = _Reader(asyncio.get_running_loop(), asyncio.Queue())
-        self._commands.put(lambda: self._enter(reader, prompt_ids, params, request_id))
-        return reader
 
     # What follows runs in the engine's thread alone.
 

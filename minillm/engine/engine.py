@@ -17,14 +17,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from minillm.config import LENGTH_DEPENDENT
 from minillm.decode import Step, ending_ids, finish_reason
 from minillm.device import clock
+from minillm.engine.block_pool import blocks_for
 from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan, Scheduler
 from minillm.errors import InputError, NumbersError
-from minillm.kv_cache import kv_bytes_per_token
+from minillm.kv_cache import tokens_that_fit
 from minillm.model import Llama
 from minillm.sampler import Sampled, sample
 from minillm.sampling_params import SamplingParams
@@ -60,7 +60,7 @@ class Engine:
         prefix_caching: bool = True,
     ) -> None:
         scaling = model.config.rope_scaling
-        if scaling is not None and scaling.kind in LENGTH_DEPENDENT:
+        if scaling is not None and model.config.turns_by_length:
             raise InputError(
                 f"rope scaling {scaling.kind!r} turns keys by the length of the sequence, which a batch of several"
                 " does not share: run such a model's requests one by one"
@@ -229,7 +229,7 @@ def _sample_one(
 def _blocks_for_bytes(model: Llama, kv_bytes: int, block_size: int, max_batch_size: int) -> int:
     """As many blocks as fit into `kv_bytes`, and no more than could ever be used. Raises InputError if that is none."""
     config = model.config
-    affordable = kv_bytes // (kv_bytes_per_token(config, model.dtype) * block_size)
+    affordable = tokens_that_fit(kv_bytes, config, model.dtype) // block_size
     if affordable < 1:
         raise InputError(f"{kv_bytes:,} bytes hold no block of {block_size} tokens: give the KV cache more")
-    return min(affordable, max_batch_size * -(-config.max_position_embeddings // block_size))
+    return min(affordable, max_batch_size * blocks_for(config.max_position_embeddings, block_size))

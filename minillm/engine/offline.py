@@ -9,7 +9,7 @@ from minillm.engine.answer import Answer
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.engine import Engine
 from minillm.generation import Completion
-from minillm.kv_cache import kv_bytes_per_token
+from minillm.kv_cache import tokens_that_fit
 from minillm.model import Llama
 from minillm.sampling_params import SamplingParams
 from minillm.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def _blocks(model: Llama, requests: Sequence[tuple[Sequence[int], SamplingParams
     context = model.config.max_position_embeddings
     lengths = (min(len(ids) + params.max_tokens, context) for ids, params in requests)
     needs = sorted((blocks_for(length, BLOCK_SIZE) for length in lengths), reverse=True)
-    affordable = KV_BYTES // (BLOCK_SIZE * kv_bytes_per_token(model.config, model.dtype))
+    affordable = tokens_that_fit(KV_BYTES, model.config, model.dtype) // BLOCK_SIZE
     return max(needs[0], min(sum(needs[:MAX_BATCH_SIZE]), affordable))
 
 

@@ -1,6 +1,6 @@
 """The tensors that a config asks for: what `Llama.checkpoint_slots` offers, without the model and without torch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from minillm.config import ModelConfig
 from minillm.inspection.stored import StoredTensor
@@ -53,7 +53,7 @@ def is_fused(tensors: Iterable[StoredTensor]) -> bool:
     return any(part in tensor.name for tensor in tensors for part in FUSED)
 
 
-def mismatch(config: ModelConfig, tensors: Iterable[StoredTensor]) -> str | None:
+def mismatch(config: ModelConfig, tensors: Sequence[StoredTensor]) -> str | None:
     """How the stored tensors differ from those that the config asks for, in a sentence; None if they do not."""
     stored = {tensor.name: tensor.shape for tensor in tensors if not tensor.name.endswith(COMPUTED)}
     expected = expected_shapes(config, is_fused(tensors))

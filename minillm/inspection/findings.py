@@ -1,7 +1,7 @@
 """All that is found about a model, and whether this engine runs it."""
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,17 +137,20 @@ def _other_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
         yield from _tokenizer_refusals(found, config)
 
 
-def _under_hf_names(header: Header, tensors: Iterable[StoredTensor], config: ModelConfig) -> Iterator[StoredTensor]:
+def _under_hf_names(header: Header, tensors: Sequence[StoredTensor], config: ModelConfig) -> list[StoredTensor]:
     """The weights of a GGUF file of a known architecture, as the engine names them and takes them apart."""
     _, kind = architecture_of(header.metadata.get("general.architecture"))
-    for each in tensors:
-        if each.name not in FACTOR_TENSORS:
-            for part in parts_of(each.name, each.shape[0], config, kind):
-                yield replace(each, name=part.name, shape=(part.rows, *each.shape[1:]))
+    return [
+        replace(each, name=part.name, shape=(part.rows, *each.shape[1:]))
+        for each in tensors
+        if each.name not in FACTOR_TENSORS
+        for part in parts_of(each.name, each.shape[0], config, kind)
+    ]
 
 
 def _tokenizer_refusals(found: Found, config: ModelConfig | None) -> Iterator[str]:
-    """Build the tokenizer: only that tells whether it can be built."""
+    """Build the tokenizer, as loading does: only that tells whether it can be built, and fits the model."""
+    from minillm.loading.reconcile import reconcile
     from minillm.tokenizer import Tokenizer
 
     try:
@@ -155,14 +158,10 @@ def _tokenizer_refusals(found: Found, config: ModelConfig | None) -> Iterator[st
             tokenizer = Tokenizer.from_directory(found.path)
         else:
             tokenizer = Tokenizer.from_gguf(found.gguf_header.metadata)
+        if config is not None:
+            reconcile(config, tokenizer)
     except InputError as error:
         yield str(error)
-        return
-    if config is not None and tokenizer.vocab_size > config.vocab_size:
-        yield (
-            f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model {config.vocab_size:,}: "
-            "they do not belong together"
-        )
 
 
 def _sampling(generation_config: Mapping[str, Any]) -> dict[str, float]:

@@ -10,12 +10,12 @@ from minillm.inspection import stored as stored_tensors
 from minillm.inspection import vocabulary
 from minillm.inspection.stored import Stored
 from minillm.inspection.vocabulary import Vocabulary
-from minillm.loading.files import existing_path, read_json_object
+from minillm.loading.files import existing_path, read_description
 from minillm.loading.gguf_header import Header, read_header
 from minillm.loading.hub import cached, fetch_description_from_hub, weights_of
 from minillm.loading.hub_cache import snapshot_of
 from minillm.loading.hub_errors import in_plain_words
-from minillm.loading.hub_files import CONFIG, GENERATION_CONFIG, check_listing
+from minillm.loading.hub_files import CONFIG, check_listing
 from minillm.loading.hub_id import HubId, parse_hub_id
 from minillm.loading.hub_transfer import Listing
 from minillm.loading.progress import tell_on_stderr
@@ -70,19 +70,15 @@ def _of_path(name: str, path: Path) -> Found:
 
 
 def _of_directory(name: str, path: Path, origin: str, stored: Stored | None = None) -> Found:
-    if not (path / CONFIG).is_file():
-        gguf = sorted(path.glob("*.gguf"))
-        hint = f"; did you mean the file {gguf[0]}?" if gguf else ""
-        raise MissingError(f"the directory {path} has no {CONFIG}, so it is not a model{hint}")
-    generation = path / GENERATION_CONFIG
+    config, generation_config = read_description(path)
     return Found(
         name,
         path,
         origin,
         stored_tensors.read_directory(path) if stored is None else stored,
         vocabulary.read_directory(path),
-        hf_config=read_json_object(path / CONFIG),
-        generation_config=read_json_object(generation) if generation.is_file() else {},
+        hf_config=config,
+        generation_config=generation_config,
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from minillm.config import ModelConfig
 from minillm.errors import InputError, MissingError
-from minillm.loading.files import read_json_object
+from minillm.loading.files import read_description
 from minillm.quantization import QuantizedWeight
 
 # A tensor is copied in pieces of this size, so that filling a model takes little memory beyond the model's
@@ -113,14 +113,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 def _open_directory(path: Path) -> Checkpoint:
     from minillm.loading.safetensors import SafetensorsSource
 
-    if not (path / "config.json").is_file():
-        gguf_files = sorted(path.glob("*.gguf"))
-        hint = f"; did you mean the file {gguf_files[0]}?" if gguf_files else ""
-        raise MissingError(f"the directory {path} has no config.json, so it is not a model{hint}")
-    generation = path / "generation_config.json"
-    config = ModelConfig.from_hf(
-        read_json_object(path / "config.json"), read_json_object(generation) if generation.is_file() else None
-    )
+    config = ModelConfig.from_hf(*read_description(path))
     return Checkpoint(config, SafetensorsSource(path), path)
 
 

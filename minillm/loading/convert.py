@@ -55,8 +55,8 @@ def convert_gguf(
 
 def _write_tokenizer(config: ModelConfig, metadata: Mapping[str, Any], directory: Path) -> ModelConfig:
     """Write the tokenizer; return the config with the tokens that end a turn, for which its files have no field."""
-    from minillm.loading.loader import reconcile
-    from minillm.tokenizer import Tokenizer  # imports the `tokenizers` library
+    from minillm.loading.reconcile import reconcile  # imports the `tokenizers` library
+    from minillm.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.from_gguf(metadata)
     tokenizer.save(directory)

@@ -44,6 +44,19 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_description(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A model's config.json, and its generation_config.json, empty where there is none.
+
+    Raises as `read_json_object` does, and says of a directory without config.json what may have been meant.
+    """
+    config, generation = directory / "config.json", directory / "generation_config.json"
+    if not config.is_file():
+        gguf_files = sorted(directory.glob("*.gguf"))
+        hint = f"; did you mean the file {gguf_files[0]}?" if gguf_files else ""
+        raise MissingError(f"the directory {directory} has no config.json, so it is not a model{hint}")
+    return read_json_object(config), read_json_object(generation) if generation.is_file() else {}
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON that people can read, in UTF-8."""
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

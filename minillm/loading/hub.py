@@ -13,12 +13,11 @@ from pathlib import Path
 
 from minillm.config import ModelConfig
 from minillm.errors import InputError, MissingError
-from minillm.loading.files import read_json_object
+from minillm.loading.files import read_description
 from minillm.loading.hub_cache import snapshot_of
 from minillm.loading.hub_errors import in_plain_words
 from minillm.loading.hub_files import (
     CONFIG,
-    GENERATION_CONFIG,
     check_listing,
     choose_gguf,
     description_files,
@@ -111,11 +110,8 @@ def _fetch(hub_id: HubId, progress: Progress) -> Path:
 
 def _check_description(hub_id: HubId, directory: Path) -> None:
     """Refuse a model that this engine does not run before its weights are fetched."""
-    generation = directory / GENERATION_CONFIG
     try:
-        ModelConfig.from_hf(
-            read_json_object(directory / CONFIG), read_json_object(generation) if generation.is_file() else None
-        )
+        ModelConfig.from_hf(*read_description(directory))
     except InputError as error:
         raise InputError(f"the hub model {hub_id} is not fetched, for minillm cannot run it: {error}") from None
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import torch
 
-from minillm.config import ModelConfig
-from minillm.errors import InputError
 from minillm.loading.checkpoint import Checkpoint, fill, has_fused_projections, open_checkpoint
 from minillm.loading.progress import Progress, tell_on_stderr
+from minillm.loading.reconcile import reconcile
 from minillm.loading.registry import resolve
 from minillm.loading.weight_formats import weight_formats
 from minillm.model import Llama
@@ -48,19 +47,6 @@ def load_model(
     llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=formats)
     fill(llama.checkpoint_slots(fused=has_fused_projections(checkpoint.tensors)), checkpoint.tensors)
     return llama
-
-
-def reconcile(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
-    """The config, with the tokenizer's end-of-sequence ids among its own: any of them may be the one that is stated.
-
-    Raises InputError if the tokenizer makes ids for which the model has no embedding.
-    """
-    if tokenizer.vocab_size > config.vocab_size:
-        raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size:,} tokens and the model {config.vocab_size:,}:"
-            " they do not belong together"
-        )
-    return replace(config, eos_token_ids=tuple(sorted({*config.eos_token_ids, *tokenizer.end_ids})))
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
