@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from minillm.errors import InputError
 from minillm.loading.scratch import try_lock
@@ -49,7 +49,7 @@ class OutputFile:
             self._file.close()
             raise InputError(f"another run is writing to {str(path)!r}: wait for it, or name another file")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "OutputFile":
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -106,7 +106,7 @@ def _first_error(kind: type[BaseModel], body: Mapping[str, Any], error: Validati
         told = f": it must be {field.description}" if field is not None and path == (name,) else ""
         return RequestError(f"{param} is missing{told}", param=param, code="missing_required_parameter")
     if field is None or (path != (name,) and name in _WITH_PARTS):
-        message = wrong["msg"]
+        message = "not implemented here, leave it out" if wrong["type"] == "none_required" else wrong["msg"]
         told = f"{param} is {reprlib.repr(wrong['input'])}: {message[:1].lower()}{message[1:]}"
         return RequestError(told, param=param, code="invalid_value")
     return RequestError(f"{name} is {given}, but it must be {field.description}", param=name, code="invalid_value")
