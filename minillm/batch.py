@@ -33,6 +33,8 @@ A request that is wrong gets a line with its error; the others go on. Stopped or
 it was. Exit code: 0 if all lines are answered, 1 if some of them are errors, 2 for a wrong call, 130 for Ctrl-C.
 """
 WRONG_LINES = 1
+TOKEN_BUDGET = 512
+"""Tokens in a pass at most, unless more requests than that run at a time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,8 +84,6 @@ def _checked(args: argparse.Namespace) -> int | None:
 
     if args.max_batch_size is not None and args.max_batch_size < 1:
         raise InputError(f"--max-batch-size must be at least 1, not {args.max_batch_size}")
-    if args.kv_dtype not in (None, "auto"):
-        raise InputError(f"--kv-dtype {args.kv_dtype} is for one request at a time: leave it out")
     if args.input.exists() and args.output.exists() and args.output.samefile(args.input):
         raise InputError(f"{args.output} is the input: name another file for the answers")
     return None if args.kv_memory is None else parse_memory(args.kv_memory)
@@ -106,7 +106,13 @@ def _run(
     from minillm.server.prepare import Served
 
     size = args.max_batch_size or MAX_BATCH_SIZE
-    engine = Engine(llm.model, kv_bytes=kv_bytes or KV_BYTES, max_batch_size=size, token_budget=max(512, size))
+    engine = Engine(
+        llm.model,
+        kv_bytes=kv_bytes or KV_BYTES,
+        kv_dtype=llm.kv_dtype,
+        max_batch_size=size,
+        token_budget=max(TOKEN_BUDGET, size),
+    )
     pool = engine.scheduler.pool
     room = min(llm.config.max_position_embeddings, pool.num_blocks * engine.scheduler.block_size + 1)
     fingerprint = _fingerprint(args, llm)
@@ -146,7 +152,7 @@ def _fingerprint(args: argparse.Namespace, llm: "LLM") -> str:
 
     from minillm.device import dtype_name
 
-    settings = (version("minillm"), dtype_name(llm.model.dtype), args.quantize, args.compile, llm.model.device.type)
+    settings = (version("minillm"), dtype_name(llm.model.dtype), dtype_name(llm.kv_dtype), args.quantize, args.compile)
     return "fp_" + hashlib.sha256(repr(settings).encode()).hexdigest()[:10]
 
 

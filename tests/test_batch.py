@@ -23,7 +23,7 @@ TEXTS = ["the cat", "the dog sat on", "é", "a much longer text about the cat an
 
 @pytest.fixture(scope="module")
 def tiny_dir(tmp_path_factory):
-    return str(save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=96))
+    return str(save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=96, num_hidden_layers=1))
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_a_file_that_is_no_batch_is_refused_before_a_model_is_loaded(files, data
         (("--max-batch-size", "0"), "--max-batch-size must be at least 1, not 0"),
         (("--kv-memory", "much"), "'much' is no amount of memory"),
         (("--kv-memory", "9"), "9 bytes hold no block"),
-        (("--kv-dtype", "int8"), "--kv-dtype int8 is for one request at a time"),
+        (("--kv-dtype", "int4"), "unknown kv_dtype 'int4'"),
     ],
 )
 def test_wrong_flags_are_refused(tiny_dir, files, more, told, capsys):
