@@ -52,13 +52,13 @@ def answer(
 ) -> ChatCompletion | Completion:
     """The body of a 200. `generated` has one completion for each of `prepared.requests`, all of them at their ends."""
     model, created, fingerprint = served.name, envelope.created, envelope.fingerprint
-    used = usage(prepared, generated)
+    used, asked = usage(prepared, generated), [params for _, params in prepared.requests]
     if isinstance(request, ChatCompletionRequest):
         return ChatCompletion(
             id=f"chatcmpl-{envelope.id}",
             created=created,
             model=model,
-            choices=[_chat_choice(i, one, prepared.requests[i][1], served) for i, one in enumerate(generated)],
+            choices=[_chat_choice(i, one, asked[i], served) for i, one in enumerate(generated)],
             usage=used,
             system_fingerprint=fingerprint,
         )
@@ -68,7 +68,7 @@ def answer(
         created=created,
         model=model,
         choices=[
-            _completion_choice(i, one, prepared.requests[i][1], served, prepared.echoes[i // per_prompt])
+            _completion_choice(i, one, asked[i], served, prepared.echoes[i // per_prompt])
             for i, one in enumerate(generated)
         ],
         usage=used,
