@@ -19,12 +19,13 @@ from minillm.cli import main as minillm
 from minillm.errors import InputError
 from minillm.metrics import decode_ceiling, tokens_held
 from minillm.model import weight_bytes_per_pass
+from minillm.page import check_destination, write_page
 from minillm.trace import human_bytes, human_seconds
 from minillm.trace_html import MOST_PROMPT_TOKENS, trace_of, with_alternatives, write_trace
-from minillm.trace_page import check_destination, render, write_page
+from minillm.trace_page import render
 
 BANDWIDTH = 2e9
-HOSTILE = "</script><script>document.title='taken'</script><!-- \"'`\\ & {{TRACE}} שלום 👩‍👩‍👧 \x07\x1b\x00 \u202e"
+HOSTILE = "</script><script>document.title='taken'</script><!-- \"'`\\ & {{DATA}} שלום 👩‍👩‍👧 \x07\x1b\x00 \u202e"
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +294,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_generated(
     (tmp_path / "a-file").touch()
     code, out, err = call(capsys, *on(tiny_dir), "--trace-html", str(tmp_path / place))
     assert (code, out) == (2, "")
-    assert "trace page cannot be written" in err
+    assert "page cannot be written" in err
     assert str(tmp_path) in err
     assert err.count("\n") == 1, "one sentence, and nothing was begun"
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
