@@ -206,7 +206,7 @@ function drawQueue({ run, layout, context, colours, first, last }) {
     const step = largestAt(run.present, from, to);
     const running = (run.steps.running[step] / most) * high;
     const waiting = (run.steps.waiting[step] / most) * high;
-    context.fillStyle = colours.decode;
+    context.fillStyle = colours.quiet;
     context.fillRect(left, top + high - running, until - left, running);
     context.fillStyle = colours.wait;
     context.fillRect(left, top + high - running - waiting, until - left, waiting);
