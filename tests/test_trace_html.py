@@ -556,8 +556,7 @@ def test_all_text_can_be_read_on_its_ground(tiny, show, scheme):
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_a_narrow_screen_needs_no_sideways_scrolling(tiny, show, width):
     page = show(kinds_of_requests(tiny)["hostile text"])
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.narrow(width)
     page.press("\ue010")
     page.wait(lambda: page.js("document.getElementById('timeline').viewBox.baseVal.width") < width)
     assert page.js("document.documentElement.scrollWidth") <= width
