@@ -97,9 +97,11 @@ class LLM:
         requests = [(self._checked_ids(text), _params(one)) for text, one in zip(texts, each, strict=True)]
         for _, one in requests:
             one.check_against_vocabulary(self.config.vocab_size)
-        if self._computes_together():
+        if not self.config.turns_by_length:  # which one pass over sequences of several lengths cannot do
             page = None if timeline is None else Path(timeline)
-            return generate_many(self.model, self.tokenizer, requests, progress=progress, timeline=page)
+            return generate_many(
+                self.model, self.tokenizer, requests, kv_dtype=self.kv_dtype, progress=progress, timeline=page
+            )
         return [self._request(ids, one, self.new_cache(len(ids) + one.max_tokens)).run() for ids, one in requests]
 
     def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:
@@ -179,19 +181,12 @@ class LLM:
         """Raise InputError if there will be no timeline, or it could not be written."""
         if not isinstance(prompt, list | tuple):
             raise InputError("a timeline shows requests beside each other: give a list of prompts")
-        if not self._computes_together():
+        if self.config.turns_by_length:
             raise InputError(
-                "a timeline shows requests that are computed together, and this model's run one by one: leave out"
-                " compile=True, quantize and kv_dtype, or timeline"
+                "a timeline shows requests that are computed together, and this model's run one by one, for its rope"
+                " scaling turns keys by each sequence's length: leave the timeline out"
             )
         check_destination(page)
-
-    def _computes_together(self) -> bool:
-        """Whether several prompts go through the engine. Compiled decode and a cache in 8 bits are for one sequence
-        each, and so is a rotation that depends on the sequence's length.
-        """
-        numbers_as_computed = self.kv_dtype == self.model.dtype
-        return self.model.decode_pass is None and numbers_as_computed and not self.config.turns_by_length
 
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""

@@ -10,6 +10,7 @@ from tiny import save_tiny_model
 from web_pages import HOSTILE, OpenPage, embedded
 
 from minillm import LLM, SamplingParams
+from minillm.config import RopeScaling
 from minillm.engine.log import ArrivalRecord, PartRecord, StepLog, StepRecord
 from minillm.engine.log_totals import by_request, steps_of, totals
 from minillm.engine.scheduler import Scheduler
@@ -267,7 +268,8 @@ def test_a_timeline_that_will_not_be_is_refused_before_anything_runs(llm, tmp_pa
         llm.generate("one", timeline=tmp_path / "out.html")
     with pytest.raises(InputError, match="cannot be written"):
         llm.generate(["one"], timeline=tmp_path)
-    monkeypatch.setattr(llm, "kv_dtype", "int8")
+    scaling = RopeScaling("dynamic", 2.0, original_max_position_embeddings=48)
+    monkeypatch.setattr(llm, "config", dataclasses.replace(llm.config, rope_scaling=scaling))
     with pytest.raises(InputError, match="run one by one"):
         llm.generate(["one"], timeline=tmp_path / "out.html")
     assert list(tmp_path.iterdir()) == []
