@@ -1,8 +1,8 @@
 """`python -m minillm.bench_batch`: what many requests at once gain, beside the machine's limits and static batching.
 
 A curve (throughput and time per token against the number of requests, beside the roofline's prediction), a mixed set of
-requests through our engine and through static batching, a prefix that many requests share, and a check that each request
-gets the tokens that it gets alone. `minillm bench` is the same for one request, or several alike.
+requests through our engine and through static batching, a prefix that many requests share, and a check that each
+request gets the tokens that it gets alone. `minillm bench` is the same for one request, or several alike.
 """
 
 import argparse
@@ -29,7 +29,7 @@ others are sets of requests that are all there at the start, of random ids, with
 length that was asked for, so that all engines do the same work; what static batching computes beyond that is not
 counted. The 64 mixed requests are 26,257 tokens in and 6,585 out: some minutes for each engine and run.
 
---schedule-only computes no model: how many blocks, how much waste, how many preemptions, in a second.
+--schedule-only computes no model: how many blocks, how much waste, how many preemptions, in a few seconds.
 """
 
 
@@ -114,10 +114,10 @@ def job_of(args: argparse.Namespace, argv: Sequence[str] = ()) -> "BatchJob":
         curve = Curve(plan.batches, args.context, plan.new_tokens)
     if args.plot is not None:
         require_plot(args.plot)
-    prompts, outputs = tuple(args.prompts or Workload.prompt), tuple(args.outputs or Workload.output)
+    (shortest, longest), (least, most) = args.prompts or Workload.prompt, args.outputs or Workload.output
 
     def mixed(count: int | None) -> Workload | None:
-        return None if count is None else Workload(count, prompts, outputs, seed=args.seed)
+        return None if count is None else Workload(count, (shortest, longest), (least, most), seed=args.seed)
 
     prefix = None
     if args.prefix is not None:

@@ -112,9 +112,7 @@ def decode_alone(
         yield logits[0]
 
 
-def read_alone(
-    model: Llama, prompt_ids: Sequence[int], token_ids: Sequence[int]
-) -> Iterator[Float[Tensor, " vocab"]]:
+def read_alone(model: Llama, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Iterator[Float[Tensor, " vocab"]]:
     """The same, in one pass over prompt and answer."""
     ids = torch.tensor([[*prompt_ids, *token_ids[:-1]]], device=model.device)  # [1, T]
     cache = KVCache(model.config, ids.shape[1], device=model.device, dtype=model.dtype)

@@ -27,7 +27,8 @@ def decode_together(model: Llama, batch: int, context: int, steps: int) -> float
     changes no time, and a prefill of 64 x 2,048 tokens would take minutes.
     """
     engine = _engine(model, batch, context + WARM_UP_STEPS + steps)
-    for ask in Workload(batch, (context, context), (WARM_UP_STEPS + steps + 1,) * 2).asks(model.config.vocab_size):
+    new_tokens = WARM_UP_STEPS + steps + 1
+    for ask in Workload(batch, (context, context), (new_tokens, new_tokens)).asks(model.config.vocab_size):
         engine.add(ask.prompt_ids, ask.params)
     pretend_prefill(engine)
     for _ in range(WARM_UP_STEPS):
@@ -68,9 +69,7 @@ def mean_context(context: int, steps: int) -> float:
     return context + WARM_UP_STEPS + (steps + 1) / 2
 
 
-def decode_step_work(
-    shape: ModelShape, batch: int, context: float, pass_bytes: int, kv_bytes_per_token: int
-) -> Work:
+def decode_step_work(shape: ModelShape, batch: int, context: float, pass_bytes: int, kv_bytes_per_token: int) -> Work:
     """One decode step of `batch` requests with `context` tokens in view: the weights once, and all keys and values.
 
     pass_bytes: what a pass reads of the weights, as they are stored.

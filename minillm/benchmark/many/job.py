@@ -55,7 +55,7 @@ def _schedule_only(job: BatchJob, subject: Subject, report: BatchReport) -> dict
             MINILLM: serve(job.mixed, job.serving),
             OURS_STATIC: serve(job.mixed, replace(job.serving, policy=STATIC)),
         }
-        report.say(f"{_title(job.mixed)}: the schedule alone, no model computed\n")
+        report.say(f"{_title(job.mixed)}: the schedule alone\n")
         report.steps({name: run.steps for name, run in runs.items() if run.steps is not None}, timed=False)
         found["mixed"] = {name: asdict(run.steps) for name, run in runs.items() if run.steps is not None}
     if job.prefix is not None:
@@ -225,5 +225,3 @@ def _without_prefixes(serving: Serving) -> Serving:
 def _title(workload: Workload) -> str:
     (shortest, longest), (least, most) = workload.prompt, workload.output
     return f"{workload.count:,} requests, {shortest:,} to {longest:,} tokens in, {least:,} to {most:,} out"
-
-

@@ -1,4 +1,4 @@
-"""What can be asked of `bench_batch`: the curve, a mixed set, a shared prefix, a check. Each is measured if it is there."""
+"""What can be asked of `bench_batch`: the curve, a mixed set, a shared prefix, a check; measured where it is there."""
 
 from dataclasses import dataclass
 from pathlib import Path

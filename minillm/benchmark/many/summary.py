@@ -1,4 +1,4 @@
-"""From single runs to what is reported: medians with their spread, percentiles, ratios, shares of what was predicted."""
+"""From single runs to what is reported: medians with their spread, percentiles, ratios, shares of a prediction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

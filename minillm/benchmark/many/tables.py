@@ -14,8 +14,8 @@ from minillm.machine.roofline import Machine
 CURVE_LEGEND = """\
 tok/s      of all requests together; TPOT: seconds for a token of each of them
 x 1        against one request in the same engine
-at most    the roofline's: weights once, keys and values of each request, and the
-           operations of each, at the memory and matmul speeds measured in this run
+at most    the roofline's: weights once, keys and values of each request, and
+           operations of each, at the speeds that were measured in this run
 """
 
 SERVED_LEGEND = """\
@@ -27,9 +27,9 @@ ours/it    our median rate over this engine's: above 1, ours is faster
 STEPS_LEGEND = """\
 computed   tokens that passes computed; again: those computed before, whose
            blocks had been taken away
-waste      slots of reserved blocks that hold no token, on average over the steps
+waste      slots of reserved blocks that hold no token, averaged over the steps
 whole      the same, if every running request had the model's whole context
-other      of the steps' time, what was neither the pass nor the choice of tokens
+other      share of the steps' time that was neither pass nor choice of tokens
 """
 
 
@@ -39,7 +39,9 @@ class BatchReport(Report):
     def curve(self, rows: Sequence[CurveRow], curve: Curve, machine: Machine, alone_tokens_per_s: float) -> None:
         """Throughput and TPOT by the number of requests."""
         bandwidth, flops = machine.bandwidth_bytes_per_s / 1e9, machine.flops_per_s / 1e9
-        self.say(f"requests that decode at once, each behind {curve.context:,} tokens, {curve.new_tokens:,} out of each")
+        self.say(
+            f"requests that decode at once, each behind {curve.context:,} tokens, {curve.new_tokens:,} out of each"
+        )
         self.say(f"against {bandwidth:.1f} GB/s and {flops:.1f} GFLOP/s, the best seen before and meanwhile\n")
         table = new_table()
         for title in ("N", "tok/s", "least to most", "x 1", "TPOT", "at most", "TPOT least", "limit", "reached"):
@@ -140,5 +142,3 @@ class BatchReport(Report):
             place = f"request {difference.request}, token {difference.place}"
             self.say(f"{how}: {place}: alone it prefers another by {difference.gap:.2g}")
         self.say(f"tokens equal: {'no' if found.wrong else 'yes'}\n")
-
-
