@@ -103,10 +103,10 @@ def job_of(args: argparse.Namespace, argv: Sequence[str] = ()) -> "BatchJob":
 
     device = pick_device(args.device)
     mode = Mode(dtype_name(pick_dtype(args.dtype, device)), args.quantize)
-    peers = parse_peers(args.compare)
     _check_flags(args, mode)
-    if set(peers) - {TRANSFORMERS}:
-        raise InputError(f"--compare sets {TRANSFORMERS} beside our engine here, and not {args.compare!r}")
+    if args.compare not in (None, TRANSFORMERS):
+        raise InputError(f"--compare sets {TRANSFORMERS} beside our engine here, and not {args.compare[:100]!r}")
+    peers = parse_peers(args.compare)
     wants_sets = any(part is not None for part in (args.mixed, args.prefix, args.check))
     curve = None
     if args.curve or args.plot is not None or args.batch is not None or not wants_sets:

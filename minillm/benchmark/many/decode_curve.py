@@ -78,7 +78,7 @@ def decode_step_work(shape: ModelShape, batch: int, context: float, pass_bytes: 
     # Operations grow along a straight line with the context, so that a mean of contexts gives the mean of them.
     whole = int(context)
     below, above = (forward_flops(shape, batch, 1, max(0, length - 1)) for length in (whole, whole + 1))
-    return Work(below + (context - whole) * (above - below), pass_bytes + batch * window * kv_bytes_per_token)
+    return Work(below + (context - whole) * (above - below), float(pass_bytes + batch * window * kv_bytes_per_token))
 
 
 def predicted_step_s(
