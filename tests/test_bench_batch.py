@@ -481,13 +481,13 @@ def test_a_picture_needs_matplotlib_and_says_how_to_get_it(tiny_dir, capsys, mon
     assert "minillm[book]" in err
 
 
-QUICK = ("--dtype", "float32", "--runs", "1", "--prompts", "3", "9", "--outputs", "20", "30")
+QUICK = ("--dtype", "float32", "--runs", "1", "--prompts", "3", "9", "--outputs", "12", "18")
 
 
-@pytest.mark.usefixtures("_in_this_process")
+@pytest.mark.usefixtures("_in_this_process", "_no_shape_checks")
 def test_the_whole_of_it_as_json(tiny_dir, tmp_path, capsys):
     parts = ("--batch", "1", "2", "--context", "9", "--new-tokens", "3", "--plot", str(tmp_path / "curve.svg"))
-    sets = ("--mixed", "5", "--compare", "transformers", "--prefix", "40", "--check", "9", "--blocks", "5")
+    sets = ("--mixed", "5", "--compare", "transformers", "--prefix", "20", "--check", "9", "--blocks", "4")
     code, out, err = call(capsys, "bench_batch", "--model", tiny_dir, *QUICK, *parts, *sets, "--json")
     assert code == 0, err
     result = json.loads(out)
@@ -536,7 +536,7 @@ def test_the_schedule_alone_needs_no_engine(tiny_dir, capsys, monkeypatch):
 def test_a_check_that_fails_ends_with_exit_code_1(tiny_dir, capsys, monkeypatch):
     found = Checked(2, 9, 0, 1, 5, 0, [Difference(1, 4, 0.5)])
     monkeypatch.setattr("minillm.benchmark.remote.RemoteEngine.check", lambda *_: found)
-    code, out, _ = call(capsys, "bench_batch", "--model", tiny_dir, *QUICK, "--check", "9", "--blocks", "5")
+    code, out, _ = call(capsys, "bench_batch", "--model", tiny_dir, *QUICK, "--check", "9", "--blocks", "4")
     assert code == 1
     assert "WRONG: request 1, token 4" in out
     assert "tokens equal: no" in out
