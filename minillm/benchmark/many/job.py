@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -131,7 +132,7 @@ class _Measuring:
 
         self._rounds("the curve", a_round, [self.ours], warm_up=True)
         rows = curve_rows(seconds, curve, self.shape, self.ours.loaded, self.ceilings)
-        alone_rate = sorted(alone)[len(alone) // 2]
+        alone_rate = median(alone)
         self.report.curve(rows, curve, self.ceilings, alone_rate)
         if self.job.plot is not None:
             title = f"{self.subject.name}, {self.job.mode.name}, behind {curve.context:,} tokens"
