@@ -27,7 +27,7 @@ from minillm.benchmark.transformers_peer import TransformersEngine
 from minillm.benchmark.worker import Worker
 from minillm.config import ModelConfig
 from minillm.engine import Engine
-from minillm.engine.log import PartRecord, StepRecord
+from minillm.engine.log import ArrivalRecord, PartRecord, StepRecord
 from minillm.errors import InputError
 from minillm.machine.roofline import Machine, decode_work
 from minillm.machine.shape import shape_of
@@ -195,10 +195,9 @@ def test_the_curve_becomes_a_picture(tmp_path):
 # Steps
 
 
-def record(parts, *, used, held, running, preempted=(), admitted=(), seconds=(0.0, 0.0, 0.0)):
-    return StepRecord(
-        0.0, *seconds, tuple(parts), tuple(admitted), tuple(preempted), (), running, 0, used, 100, held, 4
-    )
+def record(parts, *, used, held, running, preempted=(), admitted=(), arrived=(), seconds=(0.0, 0.0, 0.0)):
+    lists = map(tuple, (parts, admitted, preempted, ()))
+    return StepRecord(0.0, *seconds, *lists, running, 0, used, 100, held, 4, tuple(arrived))
 
 
 def test_figures_of_hand_made_steps():
@@ -206,14 +205,15 @@ def test_figures_of_hand_made_steps():
 
     Of its 11 tokens, 8 are found in the prefix cache the second time, and 3 are computed again.
     """
+    came = [ArrivalRecord("a", 0.0, 10, 9), ArrivalRecord("b", 0.0, 2, 9)]
     records = [
-        record([PartRecord("a", 0, 6, False)], used=2, held=6, running=1, seconds=(1.0, 6.0, 0.0), admitted=[("a", 0)]),
+        record([PartRecord("a", 0, 6, False)], used=2, held=6, running=1, seconds=(1.0, 6.0, 0.0), arrived=came),
         record([PartRecord("a", 6, 4, True), PartRecord("b", 0, 2, True)], used=4, held=12, running=2),
         record([PartRecord("a", 10, 1, True)], used=4, held=13, running=2, seconds=(0.0, 1.0, 0.5)),
         record([PartRecord("b", 2, 1, True)], used=0, held=0, running=0, preempted=["a"]),
         record([PartRecord("a", 8, 4, True)], used=3, held=12, running=1, admitted=[("a", 8)]),
     ]
-    figures = step_figures(records, [8.0, 0.5, 1.5, 0.0, 0.0], {"a": 10, "b": 2}, context=50)
+    figures = step_figures(records, [8.0, 0.5, 1.5, 0.0, 0.0], context=50)
     assert figures.steps == 5
     assert figures.computed_tokens == 6 + 6 + 1 + 1 + 4
     assert figures.prompt_tokens == 6 + 4 + 2 + 2, "positions 8 and 9, read again, are the prompt's"

@@ -92,8 +92,7 @@ def serve_and_keep(
         step_seconds.append(now - before)
         for output in outputs:
             times[output.request.request_id].append(now - started)
-    prompts = {request.request_id: len(request.prompt_ids) for request in requests}
-    figures = step_figures(records, step_seconds, prompts, model.config.max_position_embeddings)
+    figures = step_figures(records, step_seconds, model.config.max_position_embeddings)
     return served(now - started, list(times.values()), figures), requests
 
 

@@ -1,10 +1,15 @@
-"""What the records of an engine's steps say about a whole run: arithmetic on `StepRecord`s, no model and no clock."""
+"""What a benchmark makes of the records of an engine's steps: arithmetic, no model and no clock.
 
-from collections.abc import Iterable, Mapping, Sequence
+Waste is averaged over the steps as they are counted, and not, as in `log_totals`, by their time: a schedule without a
+model has no times.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from minillm.engine.log import StepRecord
+from minillm.engine.log_totals import by_request, steps_of, totals
 
 
 @dataclass(frozen=True)
@@ -42,35 +47,26 @@ class StepFigures:
         return bookkeeping / (bookkeeping + self.forward_s + self.sample_s)
 
 
-def step_figures(
-    records: Sequence[StepRecord],
-    step_seconds: Sequence[float],
-    prompt_tokens: Mapping[str, int],
-    context: int,
-) -> StepFigures:
-    """step_seconds: how long each step took from outside. prompt_tokens: each request's, by its id. context: the tokens
-    that the model's context holds.
-    """
-    computed, of_prompts, again = _tokens(records, prompt_tokens)
+def step_figures(log: Sequence[StepRecord], step_seconds: Sequence[float], context: int) -> StepFigures:
+    """step_seconds: how long each step took from outside. context: the tokens that the model's context holds."""
+    found, steps = totals(log), steps_of(log)
     schedule_s, forward_s, sample_s = (
-        sum(getattr(record, name) for record in records) for name in ("schedule_s", "forward_s", "sample_s")
+        float(sum(getattr(step, name) for step in steps)) for name in ("schedule_s", "forward_s", "sample_s")
     )
     return StepFigures(
-        steps=len(records),
-        computed_tokens=computed,
-        prompt_tokens=of_prompts,
-        recomputed_tokens=again,
-        preemptions=sum(len(record.preempted) for record in records),
-        cached_tokens=sum(num_cached for record in records for _, num_cached in record.admitted),
-        mean_running=_mean(len(record.parts) for record in records),
-        most_blocks=max((record.blocks_used for record in records), default=0),
+        steps=found.steps,
+        computed_tokens=found.computed_tokens,
+        prompt_tokens=_of_prompts(log),
+        recomputed_tokens=found.recomputed_tokens,
+        preemptions=found.preemptions,
+        cached_tokens=found.cached_tokens,
+        mean_running=found.requests_per_step or 0.0,
+        most_blocks=found.most_blocks,
         kv_waste=_mean(
-            empty_share(record.tokens_held, record.blocks_used * record.block_size)
-            for record in records
-            if record.blocks_used
+            empty_share(step.tokens_held, step.blocks_used * step.block_size) for step in steps if step.blocks_used
         ),
         waste_of_whole_contexts=_mean(
-            empty_share(record.tokens_held, record.num_running * context) for record in records if record.num_running
+            empty_share(step.tokens_held, step.num_running * context) for step in steps if step.num_running
         ),
         schedule_s=schedule_s,
         forward_s=forward_s,
@@ -84,19 +80,13 @@ def empty_share(tokens_held: int, slots: int) -> float:
     return 1 - tokens_held / slots
 
 
-def _tokens(records: Sequence[StepRecord], prompt_tokens: Mapping[str, int]) -> tuple[int, int, int]:
-    """Tokens computed: all of them, those of prompts, and those that had been computed before."""
-    computed = of_prompts = again = 0
-    known: dict[str, int] = {}  # by request: up to which position its tokens have been computed at some time
-    for record in records:
-        for part in record.parts:
-            end, prompt = part.start + part.num_tokens, prompt_tokens[part.request_id]
-            before = known.get(part.request_id, 0)
-            computed += part.num_tokens
-            of_prompts += max(0, min(end, prompt) - part.start)
-            again += max(0, min(end, before) - part.start)
-            known[part.request_id] = max(before, end)
-    return computed, of_prompts, again
+def _of_prompts(log: Sequence[StepRecord]) -> int:
+    """Tokens that passes computed of prompts, for the first time or again."""
+    return sum(
+        max(0, min(part.start + part.num_tokens, request.prompt_tokens) - part.start)
+        for request in by_request(log)
+        for _, part in request.parts
+    )
 
 
 def _mean(values: Iterable[float]) -> float:
