@@ -131,11 +131,13 @@ class Scheduler:
         Where there is none even for one, the youngest that can gives its blocks back. 0 if that is the request itself.
         """
         while num_tokens and not self._give_blocks(request, num_tokens, plan):
-            num_tokens = min(num_tokens, self._room(request))
-            if not num_tokens:
-                youngest = self._youngest_unserved(plan)
-                self._preempt(youngest, plan)
-                num_tokens = 0 if youngest is request else 1
+            if room := self._room(request):
+                num_tokens = min(num_tokens, room)
+                continue
+            youngest = self._youngest_unserved(plan)
+            self._preempt(youngest, plan)
+            if youngest is request:
+                return 0
         return num_tokens
 
     def _youngest_unserved(self, plan: Plan) -> Request:
