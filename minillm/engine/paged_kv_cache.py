@@ -104,7 +104,7 @@ class PagedBatch:
         self._spans = list(spans)
         device, size = cache.keys.device, cache.block_size
         positions = [position for span in spans for position in range(span.start, span.end)]
-        slots = [span.block_table[i // size] * size + i % size for span in spans for i in range(span.start, span.end)]
+        slots = [slot for span in spans for slot in slots_of(span.block_table, span.start, span.num_tokens, size)]
         self._positions = torch.tensor(positions, device=device)  # [N]
         self._slots = torch.tensor(slots, device=device)  # [N]: of all blocks' slots, in a row
         starts = itertools.accumulate((span.num_tokens for span in spans), initial=0)
@@ -147,12 +147,12 @@ class PagedBatch:
         mixed = torch.empty_like(q)  # [1, H, N, D]
         window = self._windows.get(layer)
         for group in self._single:
-            own_keys, own_values = (_gather(part, group.tables) for part in (keys, values))  # 2 x [R, Hkv, S, D]
+            own_keys, own_values = (gather_blocks(part, group.tables, group.longest) for part in (keys, values))
             queries = q[0].transpose(0, 1)[group.rows][:, :, None]  # [R, H, 1, D]
             found = gathered_attention(queries, own_keys, own_values, group.lengths, window)  # [R, H, 1, D]
             mixed[0].transpose(0, 1)[group.rows] = found[:, :, 0]  # [R, H, D]
         for rows, end, table in self._long:
-            own_keys, own_values = (_gather(part, table)[:, :, :end] for part in (keys, values))  # 2 x [1, Hkv, S, D]
+            own_keys, own_values = (gather_blocks(part, table, end) for part in (keys, values))  # 2 x [1, Hkv, S, D]
             if window is None:
                 mixed[:, :, rows] = causal_attention(q[:, :, rows], own_keys, own_values)
             else:
@@ -172,6 +172,7 @@ class PagedBatch:
             rows=torch.tensor([row.start for _, row in members], device=device),
             lengths=torch.tensor([span.end for span, _ in members], device=device),
             tables=torch.tensor(padded, device=device),
+            longest=max(span.end for span, _ in members),
         )
 
 
@@ -182,6 +183,7 @@ class _Group:
     rows: Int[Tensor, " requests"]
     lengths: Int[Tensor, " requests"]
     tables: Int[Tensor, "requests most_blocks"]
+    longest: int  # the largest of `lengths`
 
 
 def similar_lengths(spans: Sequence[tuple[Span, slice]]) -> list[list[tuple[Span, slice]]]:
@@ -196,9 +198,22 @@ def similar_lengths(spans: Sequence[tuple[Span, slice]]) -> list[list[tuple[Span
     return groups
 
 
-def _gather(
-    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"], tables: Int[Tensor, "requests most_blocks"]
-) -> Float[Tensor, "requests num_kv_heads most_tokens head_dim"]:
-    """Keys (or values) of each request, copied from its blocks into one piece: attention wants them side by side."""
+def slots_of(block_table: Sequence[int], start: int, num_tokens: int, block_size: int) -> list[int]:
+    """Where `num_tokens` tokens of one request lie, from position `start` on, counted over the slots of all blocks.
+
+    Token i is in slot i % block_size of block block_table[i // block_size].
+    """
+    positions = range(start, start + num_tokens)
+    return [block_table[i // block_size] * block_size + i % block_size for i in positions]
+
+
+def gather_blocks(
+    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"],
+    tables: Int[Tensor, "requests most_blocks"],
+    num_tokens: int,
+) -> Float[Tensor, "requests num_kv_heads num_tokens head_dim"]:
+    """Keys (or values) of each request's first `num_tokens` tokens, copied from its blocks into one piece: attention
+    wants them side by side.
+    """
     found = part.index_select(0, tables.flatten())  # [R x most blocks, block_size, Hkv, D]
-    return found.view(len(tables), -1, *part.shape[2:]).transpose(1, 2)
+    return found.view(len(tables), -1, *part.shape[2:])[:, :num_tokens].transpose(1, 2)  # [R, Hkv, S, D]

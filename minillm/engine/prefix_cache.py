@@ -32,11 +32,14 @@ class CachedBlock:
 
 
 class PrefixCache:
-    """Blocks by hash. It owns no block: the pool says when one is handed out anew, and it is forgotten (`forget`)."""
+    """Blocks by hash. It owns no block: the pool says when one is handed out anew, and it is forgotten (`forget`).
 
-    def __init__(self, block_size: int, hash_block: Callable[[bytes, Sequence[int]], bytes] = block_hash) -> None:
+    hash_block: None for `block_hash`; another one only to see what becomes of hashes that collide.
+    """
+
+    def __init__(self, block_size: int, hash_block: Callable[[bytes, Sequence[int]], bytes] | None = None) -> None:
         self.block_size = block_size
-        self._hash_block = hash_block
+        self._hash_block = block_hash if hash_block is None else hash_block
         self._by_hash: dict[bytes, CachedBlock] = {}
         self._by_block: dict[int, CachedBlock] = {}
 
@@ -91,7 +94,7 @@ class PrefixCache:
     def _lookup(self, parent: CachedBlock | None, tokens: tuple[int, ...]) -> CachedBlock | None:
         entry = self._by_hash.get(self._hash(parent, tokens))
         # Equal hashes are no proof. Equal tokens, all the way back to the start, are.
-        same = entry is not None and entry.token_ids == tokens and _is_same_prefix(entry.parent, parent)
+        same = entry is not None and entry.token_ids == tokens and is_same_prefix(entry.parent, parent)
         return entry if same else None
 
     def _remember(self, block: int, tokens: tuple[int, ...], parent: CachedBlock | None) -> CachedBlock | None:
@@ -103,7 +106,7 @@ class PrefixCache:
         return entry
 
 
-def _is_same_prefix(one: CachedBlock | None, other: CachedBlock | None) -> bool:
+def is_same_prefix(one: CachedBlock | None, other: CachedBlock | None) -> bool:
     """Whether two blocks stand for the same tokens from the start. Most often they are one, and nothing is compared."""
     while one is not other:
         if one is None or other is None or one.token_ids != other.token_ids:
