@@ -86,12 +86,17 @@ def _limits(
 def _per_token(
     s: ModelShape, context: int, m: Machine, memory: float, tpot: float, per_w: float = 2.0, per_kv: float = 2.0
 ) -> int:
-    """One more at a time, while a step divided by its batch is quick enough."""
+    """While a step divided by its batch is quick enough. That falls with the batch, so the first one decides."""
     most = int(max(0, memory - num_params(s) * per_w) // _kv(s, context, per_kv))
-    for batch in range(1, most + 1):
-        if shortest_seconds(decode_work(s, batch, context, per_w, per_kv), m) / batch > tpot:
-            return batch - 1
-    return most
+    alone = shortest_seconds(decode_work(s, 1, context, per_w, per_kv), m)
+    return most if alone <= tpot else 0
+
+
+def _all_or_nothing(
+    s: ModelShape, context: int, m: Machine, memory: float, tpot: float, per_w: float = 2.0, per_kv: float = 2.0
+) -> int:
+    most = int(max(0, memory - num_params(s) * per_w) // _kv(s, context, per_kv))
+    return most if most and shortest_seconds(decode_work(s, most, context, per_w, per_kv), m) <= tpot else 0
 
 
 def _in_one_go(
@@ -115,7 +120,7 @@ LARGEST_BATCH = Grader(
         _asked("memory is the limit", LLAMA_3_8B, 4096, H100, 77e9, 0.1),
         _asked("time is the limit, by the bytes", LLAMA_3_8B, 4096, H100, 77e9, 0.01),
         _asked("time is the limit, by the operations", LLAMA_3_8B, 128, H100, 77e9, 0.02),
-        _asked("memory is exactly enough for 7", TOY, 10, SMALL, _WEIGHTS + 7 * _kv(TOY, 10, 2.0), 1e6),
+        _asked("memory is exactly enough for 19", TOY, 10, SMALL, _WEIGHTS + 19 * _kv(TOY, 10, 2.0), 1e6),
         _asked("the weights alone do not fit", LLAMA_3_8B, 4096, H100, 15e9, 0.1),
         _asked("one request alone is too slow", LLAMA_3_8B, 4096, H100, 77e9, 0.004),
         _asked("weights and cache in other formats", LLAMA_3_8B, 2048, H100, 40e9, 0.1, 0.5, 1.0),
@@ -155,6 +160,14 @@ LARGEST_BATCH = Grader(
         Mutant(
             _limits(seconds=lambda reading, computing, batch: reading + computing),
             "You add the two times. Reading and computing go on side by side: the longer one counts.",
+        ),
+        Mutant(
+            _all_or_nothing,
+            "You ask whether the largest batch that fits is quick enough, and if not, give up. A smaller one may be.",
+        ),
+        Mutant(
+            _limits(kv=lambda s, context, per_kv: _kv(s, context - 1, per_kv)),
+            "You count one token too few. Each request has `context` tokens in its cache, with the new one.",
         ),
         Mutant(
             _per_token,

@@ -156,6 +156,15 @@ def _shared_out(s: Scheduler, r: Request, p: Plan) -> int:
     return min(r.num_to_compute, (s.token_budget - decoding) // len(reading))
 
 
+def _asked_is_gone(self: Scheduler, plan: Plan) -> None:
+    left = self.token_budget
+    for request in _in_order(self):
+        if request in self.running:
+            asked = min(request.num_to_compute, left)
+            self._put(request, self._make_room(request, asked, plan), plan)
+            left -= asked
+
+
 def _two_loops(self: Scheduler, plan: Plan) -> None:
     for reads in (False, True):
         for request in list(self.running):
@@ -187,10 +196,12 @@ CONTINUE_RUNNING = Grader(
         _step([_A(30, 0), _B(5, 0), _C(3, 2)], "C 1, A 7"),
         _step([_A(9, 6), _B(7, 6), _C(12, 10), _D(3, 2)], "B 1, D 1, A 3, C 2", budget=20),
         _step([], "none"),
-        _step([_A(6, 5), _B(12, 0), _C(6, 2)], "A 1, B 8, C 2", free=2, budget=16),
+        _step([_A(6, 5), _B(12, 0), _C(6, 2)], "A 1, B 8, C 2", free=2, budget=13),
         _step([_A(9, 8), _B(7, 6), _C(6, 5)], "A 1, B 1", free=0, gave_way="C", left="A, B"),
         _step([_A(9, 8), _B(6, 5), _C(30, 8)], "A 1, B 1", free=0, gave_way="C", left="A, B"),
         _step([_A(7, 6), _B(9, 8)], "A 1", free=0, gave_way="B", left="A"),
+        _step([_A(7, 4), _B(30, 8)], "A 3", free=0, budget=20, gave_way="B", left="A"),
+        _step([_A(9, 6), _B(9, 8)], "A 3", free=0, gave_way="B", left="A"),
         _steps([_A(14, 0), _B(3, 2), _C(9, 0)], ["B 1, A 5", "B 1, A 5", "B 1, A 4, C 1", "A 1, B 1, C 4"], budget=6),
     ],
     mutants=[
@@ -240,6 +251,16 @@ CONTINUE_RUNNING = Grader(
         Mutant(
             _turns(stop=lambda request, num_tokens: num_tokens > 1),
             "You stop after the first prompt. If it leaves something of the budget, the next one gets that.",
+        ),
+        Mutant(
+            _turns(stop=lambda request, num_tokens: num_tokens == 0),
+            "You end the step when a request gets nothing. It may have given way itself, and others can go on: with the"
+            " next one.",
+        ),
+        Mutant(
+            _asked_is_gone,
+            "You take off the budget what you asked for. Where there was room for less, the rest is left for the next"
+            " one: plan.num_tokens counts what was put.",
         ),
         Mutant(
             _turns(put=lambda asked, room: asked),
@@ -367,6 +388,18 @@ def _without_blocks(self: Scheduler, request: Request, num_tokens: int, plan: Pl
     return min(num_tokens, self._room(request))
 
 
+def _one_victim(self: Scheduler, request: Request, num_tokens: int, plan: Plan) -> int:
+    youngest = list(_unserved(self, plan))[-1]
+    while num_tokens and not self._give_blocks(request, num_tokens, plan):
+        if self._room(request):
+            num_tokens = min(num_tokens, self._room(request))
+            continue
+        self._preempt(youngest, plan)
+        if youngest is request:
+            return 0
+    return num_tokens
+
+
 def _room_first(self: Scheduler, request: Request, num_tokens: int, plan: Plan) -> int:
     """Make sure that there is room for something; then take what there is."""
     if num_tokens == 0:
@@ -448,6 +481,12 @@ MAKE_ROOM = Grader(
             _giving(most=1),
             "You let one request give way, and no other. Blocks may be shared with somebody who goes on, so one may not"
             " be enough: go on until there is room.",
+        ),
+        Mutant(
+            _one_victim,
+            "You look for the youngest once, before the loop. When it has given way, another one is the youngest: look"
+            " again each time.",
+            begins="ValueError: list.remove",
         ),
         Mutant(
             _giving(after=lambda num_tokens: 1),

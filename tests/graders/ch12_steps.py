@@ -79,6 +79,20 @@ def _as_one_sequence(spans: Spans) -> int:
     return new * context + new * (new + 1) // 2
 
 
+def _swapped(s: ModelShape, spans: Spans, sampled: int, per_weight: float = 2.0, per_kv: float = 2.0) -> Work:
+    return _work()(s, [(new, context) for context, new in spans], sampled, per_weight, per_kv)
+
+
+def _two_bytes(s: ModelShape, spans: Spans, sampled: int, per_weight: float = 2.0, per_kv: float = 2.0) -> Work:
+    return _work()(s, spans, sampled)
+
+
+def _head_once(s: ModelShape, spans: Spans, sampled: int, per_weight: float = 2.0, per_kv: float = 2.0) -> Work:
+    """The head's products, where its operations are to be taken off."""
+    whole = _work()(s, spans, len(spans), per_weight, per_kv)
+    return Work(whole.flops - s.vocab_size * s.hidden_size * (len(spans) - sampled), whole.bytes)
+
+
 def _with_forward(s: ModelShape, spans: Spans, sampled: int, per_weight: float = 2.0, per_kv: float = 2.0) -> Work:
     """By the engine's own counts: what a pass costs per sequence, and the head put right."""
     head = 2 * s.vocab_size * s.hidden_size
@@ -155,6 +169,19 @@ STEP_WORK = Grader(
         Mutant(
             _work(kv_heads=lambda s: s.num_attention_heads),
             "You count a key and a value for every query head. Keys and values have num_key_value_heads.",
+        ),
+        Mutant(
+            _swapped,
+            "You have the two numbers of a span the wrong way round: (context, new).",
+        ),
+        Mutant(
+            _two_bytes,
+            "You count two bytes for each number. They are bytes_per_weight and bytes_per_kv.",
+        ),
+        Mutant(
+            _head_once,
+            "You take off one operation per weight of the head for each row that does not go there. It is two, as"
+            " everywhere.",
         ),
         Mutant(
             _work(both=1),
@@ -283,6 +310,15 @@ DECODE_STEPS = Grader(
             _either(_static, _dealt_round),
             "You deal the requests round, one to each place in turn. The next request takes the place that becomes free"
             " first.",
+        ),
+        Mutant(
+            _either(lambda ls, p: _static(ls[::-1], p), lambda ls, p: _continuous(ls[::-1], p) if ls else 0),
+            "You take the requests from the end of the list. They are in the order in which they came: the first one"
+            " begins first.",
+        ),
+        Mutant(
+            _either(lambda ls, p: _static(ls, p) + bool(ls), lambda ls, p: _continuous(ls, p) + bool(ls)),
+            "One step too many. The batch that begins is computed in the very first step.",
         ),
         Mutant(
             _either(_static, _a_step_late),
