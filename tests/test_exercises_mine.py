@@ -109,6 +109,25 @@ def test_a_canary_in_truncate_explodes_in_the_second_turn_of_a_chat(tiny_dir):
         llm.start("the cat sat", SamplingParams(max_tokens=4), cache=cache, cached_ids=first.prompt_ids)
 
 
+@pytest.mark.parametrize("exercise_id", ["12.3", "12.4"])
+def test_a_canary_in_the_scheduler_explodes_when_several_prompts_are_generated_together(tiny_dir, exercise_id):
+    llm = LLM(tiny_dir, device="cpu", dtype="float32")
+    expected = f"RuntimeError: canary {exercise_id}".replace(".", r"\.")
+    with bind({exercise_id: _canary(exercise_id)}), pytest.raises(OwnCodeError, match=expected):
+        llm.generate(["the cat", "sat"], SamplingParams(max_tokens=4))
+
+
+def test_the_reader_s_scheduler_gives_the_tokens_of_the_engine_s_own_and_its_calls_are_counted(tiny_dir, own):
+    write_solutions(own)
+    llm, params = LLM(tiny_dir, device="cpu", dtype="float32"), SamplingParams(max_tokens=6, ignore_eos=True)
+    expected = [answer.token_ids for answer in llm.generate(["the cat", "sat"], params)]
+    said = []
+    with running_on_mine("12.3,12.4", said.append):
+        assert [answer.token_ids for answer in llm.generate(["the cat", "sat"], params)] == expected
+    assert said[0] == "running on your own code: 12.3 continue_running, 12.4 make_room"
+    assert said[1].startswith("calls of your code: 12.3 continue_running x 6, 12.4 make_room x ")
+
+
 def test_solutions_from_the_file_give_the_same_logits_in_chunks_and_after_a_step_back(own):
     from minillm.exercises import reader_files
 
