@@ -20,6 +20,7 @@ from torch import Tensor
 from minillm.decode import Step, ending_ids, finish_reason
 from minillm.device import clock
 from minillm.engine.block_pool import blocks_for
+from minillm.engine.log import Observer, Recorder, StepRecorder
 from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan, Scheduler
@@ -42,7 +43,9 @@ class Engine:
     """Many requests on one model. Not for several threads at a time.
 
     num_blocks: of the KV cache, `block_size` tokens each; None: as many as hold `max_batch_size` sequences of the
-    model's context, but at most `kv_bytes` bytes. The rest is the scheduler's, see there.
+    model's context, but at most `kv_bytes` bytes. policy: the kind of scheduler; the rest is the scheduler's, see there
+    (prefix_caching: None is what the policy does by itself). observer: called with a `StepRecord` at the end of each
+    step (see `log`); without one, none is made.
 
     Raises InputError for sizes that are not possible, and for models whose rotary frequencies depend on the length of
     the sequence: one pass over many sequences would need as many.
@@ -57,7 +60,9 @@ class Engine:
         block_size: int = 16,
         max_batch_size: int = 16,
         token_budget: int = 512,
-        prefix_caching: bool = True,
+        prefix_caching: bool | None = None,
+        policy: type[Scheduler] = Scheduler,
+        observer: Observer | None = None,
     ) -> None:
         scaling = model.config.rope_scaling
         if scaling is not None and model.config.turns_by_length:
@@ -70,16 +75,16 @@ class Engine:
         if num_blocks is None:
             num_blocks = _blocks_for_bytes(model, kv_bytes, block_size, max_batch_size)
         self.model = model
-        self.scheduler = Scheduler(
-            num_blocks,
-            block_size,
-            max_batch_size=max_batch_size,
-            token_budget=token_budget,
-            prefix_caching=prefix_caching,
+        wishes = {} if prefix_caching is None else {"prefix_caching": prefix_caching}
+        self.scheduler = policy(
+            num_blocks, block_size, max_batch_size=max_batch_size, token_budget=token_budget, **wishes
         )
         self.cache = PagedKVCache(model.config, num_blocks, block_size, device=model.device, dtype=model.dtype)
         self.requests: dict[str, Request] = {}  # those that have not ended
         self._numbers = itertools.count()
+        self._recorder = Recorder()
+        if observer is not None:
+            self._recorder = StepRecorder(observer, self.scheduler, lambda: clock(model.device))
 
     @property
     def has_work(self) -> bool:
@@ -108,6 +113,7 @@ class Engine:
         request = Request(request_id, ids, params, min(len(ids) + params.max_tokens, context))
         self.scheduler.add(request)
         self.requests[request_id] = request
+        self._recorder.arrived(request)
         return request
 
     def abort(self, request_id: str, reason: str = "abort") -> Request | None:
@@ -115,6 +121,7 @@ class Engine:
         request = self.requests.get(request_id)
         if request is not None:
             self._finish(request, reason)
+            self._recorder.aborted()
         return request
 
     def step(self) -> list[Output]:
@@ -123,9 +130,12 @@ class Engine:
         Where the model itself fails, every request that took part in the pass ends with "error": none of them can be
         trusted to have its keys and values. A request whose sampling fails ends alone.
         """
+        recorder = self._recorder
+        recorder.begin()
         plan = self.scheduler.schedule()
         if not plan.scheduled:
             return []
+        recorder.scheduled(plan)
         started = clock(self.model.device)
         try:
             logits = self._compute(plan)  # [n, V]
@@ -133,11 +143,16 @@ class Engine:
             for part in plan.scheduled:
                 part.request.error = "the model's pass over this request's batch failed"
                 self._finish(part.request, "error")
+            recorder.failed()
             raise
-        self.scheduler.computed(plan)
         forward_s = clock(self.model.device) - started
+        recorder.forwarded()
+        self.scheduler.computed(plan)
+        recorder.computed()
         sampling = [part.request for part in plan.scheduled if part.samples]
-        return self._sample(sampling, logits, forward_s) if sampling else []
+        outputs = self._sample(sampling, logits, forward_s) if sampling else []
+        recorder.end()
+        return outputs
 
     @torch.inference_mode()
     def _compute(self, plan: Plan) -> Float[Tensor, "sampled vocab"]:
@@ -193,6 +208,7 @@ class Engine:
 
     def _finish(self, request: Request, reason: str) -> None:
         request.finish_reason = reason
+        self._recorder.finished(request, reason)
         self.scheduler.finish(request)
         self.requests.pop(request.request_id, None)
 
