@@ -365,12 +365,12 @@ assert with_cache == 620 + 31 * (620 - 37 * 16)  # 37 full blocks are 592 tokens
 assert with_cache < 0.1 * without
 
 # %% [markdown]
-# And with the model: how long until the first token (TTFT) of a prompt of 608 tokens, of which a part has been computed
+# And with the model: how long until the first token (TTFT) of a prompt of 400 tokens, of which a part has been computed
 # for somebody else. The prediction is a straight line: what is not found must be computed, and a pass over a single
 # token is the least that there is.
 
 # %% tags=["measured"]
-PROMPT = 608  # tokens: 38 blocks
+PROMPT = 400  # tokens: 25 blocks
 story = tokenizer.encode("The keeper counted the ships that passed in the night and wrote them down. " * 60)
 engine = Engine(model, num_blocks=256, block_size=16, token_budget=1024)
 
@@ -417,7 +417,8 @@ plt.show()
 # these words have been sent before, by anybody. Where users must not learn that of each other, they must not share.
 #
 # Last, the tokens. Four requests with a common beginning, two of them the same, in a pool of seven blocks, which is too
-# small for all of them; against each of them alone on a dense cache:
+# small for all of them; against each of them alone on a dense cache. (Whoever had to give way finds its own blocks
+# again, as far as nobody has taken them meanwhile.)
 
 # %%
 questions = ["What is a lighthouse?", "Who keeps it?", "Why is the sea salt?", "What is a lighthouse?"]
@@ -604,5 +605,6 @@ from minillm import LLM, SamplingParams
 from minillm.exercises.mine import running_on_mine
 
 llm = LLM("smollm2-135m", device="cpu")
+beginning = "You answer in one short sentence. You are polite, and you do not guess. You write plain English."
 with running_on_mine("finished", print):
-    answers = llm.generate(["The sea is", "The sea is deep, and"], SamplingParams(max_tokens=4))
+    answers = llm.generate([beginning + " Who are you?", beginning + " Why?"], SamplingParams(max_tokens=4))
