@@ -1,6 +1,6 @@
 """13.3 and 13.4: where tokens lie in blocks, and how keys come out of them, checked slot by slot in plain loops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,6 +35,8 @@ def _slots_case(table: Sequence[int], start: int, num_tokens: int, size: int) ->
 
 def listed(result: Any) -> str:
     """A list of int as text; what else it may be, in words."""
+    if isinstance(result, Iterator):
+        return f"a {type(result).__name__}, and no list"
     whole = isinstance(result, list) and all(type(each) is int for each in result)
     return str(result) if whole else in_words(result)
 
@@ -47,6 +49,15 @@ def _slots(
 
     def slots_of(block_table: Sequence[int], start: int, num_tokens: int, block_size: int) -> Any:
         return [slot(block_table, i, block_size) for i in positions(start, num_tokens)]
+
+    return slots_of
+
+
+def _from_start(slot: Callable[[Sequence[int], int, int, int], int]) -> Function:
+    """One entry for each position. slot: (block_table, position, start, block_size)."""
+
+    def slots_of(block_table: Sequence[int], start: int, num_tokens: int, block_size: int) -> list[int]:
+        return [slot(block_table, i, start, block_size) for i in range(start, start + num_tokens)]
 
     return slots_of
 
@@ -155,6 +166,31 @@ SLOTS_OF = Grader(
             "You compute with fractions. // and % give whole numbers, exactly.",
         ),
         Mutant(
+            _from_start(lambda table, i, start, size: table[i // size] * size + (i - start) % size),
+            "You count the place within the block from `start`. It is counted from position 0, as the blocks are: i %"
+            " block_size.",
+        ),
+        Mutant(
+            _from_start(lambda table, i, start, size: table[(i - start) // size] * size + i % size),
+            "You count the blocks from `start`. The table begins with the block of position 0: i // block_size.",
+        ),
+        Mutant(
+            _slots(lambda table, i, size: (table[i // size] - 1) * size + i % size),
+            "You count blocks from 1. They are numbered from 0, so that block b begins at slot b * block_size.",
+        ),
+        Mutant(
+            lambda *arguments: tuple(_with_divmod(*arguments)),
+            "The numbers are right, and a list is asked for: you return a tuple.",
+        ),
+        Mutant(
+            lambda *arguments: iter(_with_divmod(*arguments)),
+            "You return an iterator: it is empty once it has been read. A list is asked for.",
+        ),
+        Mutant(
+            lambda *arguments: (slot for slot in _with_divmod(*arguments)),
+            "You return a generator: round brackets, where square ones make a list.",
+        ),
+        Mutant(
             _tensor,
             "The numbers are right, and a list of int is asked for: .tolist().",
         ),
@@ -248,8 +284,8 @@ GATHER_BLOCKS = Grader(
     mutants=[
         Mutant(
             lambda part, tables, num_tokens: _whole(part, tables).transpose(1, 2),
-            "You leave the end of the last block in: slots that hold nothing, or what somebody left there. Cut to"
-            " num_tokens.",
+            "You leave the end of the last block in: slots that hold nothing, or what somebody left there. Cut the"
+            " axis of tokens to num_tokens, when blocks and places have become one.",
         ),
         Mutant(
             _cut_blocks,
@@ -300,6 +336,25 @@ GATHER_BLOCKS = Grader(
             _all_in_one,
             "You put all requests into one row. Each has a row of its own, or one would attend to another's keys:"
             " [R, Hkv, S, D].",
+        ),
+        Mutant(
+            lambda part, tables, num_tokens: _whole(part, tables)[:, :num_tokens].transpose(2, 3),
+            "You transpose heads with what is in a head. Tokens and heads change places: axes 1 and 2.",
+        ),
+        Mutant(
+            lambda part, tables, num_tokens: _whole(part, tables)[:, :num_tokens].transpose(0, 1),
+            "You transpose requests and tokens. Tokens and heads change places: axes 1 and 2.",
+        ),
+        Mutant(
+            lambda part, tables, num_tokens: part.index_select(0, tables),
+            "index_select takes a row of numbers, and tables has several: tables.flatten() first, or part[tables].",
+            begins="IndexError: index_select()",
+        ),
+        Mutant(
+            lambda part, tables, num_tokens: torch.gather(part, 0, tables),
+            "torch.gather picks single numbers, with an index as large as the result. Whole blocks are picked by"
+            " part[tables].",
+            begins="RuntimeError: Index tensor must have the same number of dimensions",
         ),
         Mutant(
             lambda part, tables, num_tokens: part[tables].transpose(2, 3),

@@ -11,15 +11,27 @@ from minillm.exercises.grading import Case, Function, Grader, Mutant, Observatio
 _IDS = [17, 4, 261, 9]  # the tokens of most cases
 
 
-def _kind(result: Any) -> str:
-    """What came, where it is no digest; and a digest in the words that are wanted."""
-    if hasattr(result, "hexdigest"):
-        return "an object of hashlib's"
-    if type(result) is not bytes:
-        return "None (is there a `return`?)" if result is None else f"of type {type(result).__name__}"
-    return _DIGEST if 16 <= len(result) <= 64 else f"{len(result)} bytes"
+def _kinds(f: Function, token_ids: Sequence[int]) -> tuple[str, str]:
+    """What the hash of a first block is, and that of the block behind it; where they are no digests, in words."""
+    first = f(b"", token_ids)
+    if hasattr(first, "hexdigest"):
+        return "an object of hashlib's", "never made"
+    if type(first) is not bytes:
+        kind = "None (is there a `return`?)" if first is None else f"of type {type(first).__name__}"
+        return kind, "never made"
+    second = f(first, token_ids)
+    if type(second) is bytes and len(first) != len(second):
+        return _GROWING, _GROWING
+    return _size(first), _size(second)
 
 
+def _size(hash: Any) -> str:
+    if type(hash) is not bytes:
+        return f"of type {type(hash).__name__}"
+    return _DIGEST if 16 <= len(hash) <= 64 else f"{len(hash)} bytes"
+
+
+_GROWING = "bytes, and more of them with each block"
 _DIGEST = "16 to 64 bytes"
 _SAME, _DIFFERENT = "the same hash", "different hashes"
 
@@ -29,10 +41,9 @@ def _digest_case(given: str, ids: Sequence[int]) -> Case:
 
     def observe(f: Function) -> Observation:
         mine = list(ids)
-        first = f(b"", mine)
+        first, second = _kinds(f, mine)
         changed = "changed by your code" if mine != list(ids) else "as they were"
-        after = f(first, mine) if type(first) is bytes else first
-        return {"the hash": _kind(first), "the hash of the block after it": _kind(after), "token_ids": changed}
+        return {"the hash": first, "the hash of the block after it": second, "token_ids": changed}
 
     return Case(
         given,
@@ -60,19 +71,6 @@ def _chain(*blocks: Sequence[int]) -> Callable[[Function], Any]:
         return hash
 
     return last
-
-
-def _growth_case() -> Case:
-    def observe(f: Function) -> Observation:
-        one, many = _chain(_IDS)(f), _chain(*[[*_IDS, i] for i in range(30)])(f)
-        alike = len(one) == len(many)
-        return {"the first block's hash and the 30th are": "equally long" if alike else f"{len(one)} and {len(many)}"}
-
-    return Case(
-        "30 blocks, one behind the other",
-        observe,
-        lambda: {"the first block's hash and the 30th are": "equally long"},
-    )
 
 
 def _blake(data: bytes) -> bytes:
@@ -146,7 +144,6 @@ BLOCK_HASH = Grader(
             _chain([9, 2], [3, 4], [5, 6]),
             _DIFFERENT,
         ),
-        _growth_case(),
     ],
     mutants=[
         Mutant(
@@ -190,6 +187,17 @@ BLOCK_HASH = Grader(
             begins="ValueError: bytes must be in range",
         ),
         Mutant(
+            lambda parent, token_ids: _blake(parent + token_ids),  # type: ignore[operator]
+            "Bytes and a list cannot be added. Make bytes of the ids first: array('q', token_ids).tobytes().",
+            begins="TypeError: can't concat",
+        ),
+        Mutant(
+            lambda parent, token_ids: hashlib.sha256(str(parent) + str(token_ids)).digest(),  # type: ignore[arg-type]
+            "hashlib hashes bytes, and you give it text: .encode() it. (tuple(token_ids) first: a list and a tuple are"
+            " written in other brackets.)",
+            begins="TypeError: Strings must be encoded",
+        ),
+        Mutant(
             lambda parent, token_ids: _blake(parent + _raise(OverflowError("unsigned short is greater than maximum"))),
             "The ids do not fit into the numbers of your array: 'H' has two bytes and 'B' one. Take 'q', which has"
             " eight.",
@@ -207,8 +215,8 @@ BLOCK_HASH = Grader(
         ),
         Mutant(
             _builtin,
-            "Python's hash() is 64 bits, made for dicts and not against people who look for a collision, and of bytes"
-            " it is another in each process. Take a digest of hashlib.",
+            "Eight bytes are 64 bits, few enough for somebody to look for a collision (and Python's hash(), if you take"
+            " it, is made for dicts, and of bytes it is another in each process). Take 16 bytes or more of a digest.",
         ),
         Mutant(
             lambda parent, token_ids: hash((parent, tuple(token_ids))),
@@ -230,13 +238,8 @@ BLOCK_HASH = Grader(
         ),
         Mutant(
             lambda parent, token_ids: parent + _wide(token_ids),
-            "Nothing is hashed: the name of a block grows with all that is before it, and the thousandth block of a"
-            " prompt has one of 128 kB. Take a digest.",
-        ),
-        Mutant(
-            lambda parent, token_ids: parent + _blake(_wide(token_ids)),
-            "You hang the block's digest behind the parent's, so that names grow with all that is before. Put the"
-            " parent *into* what is hashed.",
+            "The name of a block grows with all that is before it, and the thousandth block of a prompt has one of many"
+            " thousand bytes. Put the parent's hash *into* what is hashed, and take a digest, which is always as long.",
         ),
     ],
     alternatives=[

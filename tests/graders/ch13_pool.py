@@ -217,6 +217,15 @@ ALLOCATE = Grader(
             " Take it out of self._free.",
         ),
         Mutant(
+            _allocating(take=lambda pool: pool._users.index(0)),
+            "You look for the first block without users, and leave it among the free ones. self._free has the free"
+            " blocks in the order in which they are to be handed out: take the first key out of it.",
+        ),
+        Mutant(
+            _allocating(use=lambda pool, block: pool._users.append(block)),
+            "You append to self._users. It has a count for each block, so that the one to set is self._users[block].",
+        ),
+        Mutant(
             _allocating(use=lambda pool, block: None),
             "The block has no user. Whoever frees it is told that it was freed twice, and sharing it counts one too"
             " few: self._users[block] = 1.",
@@ -295,13 +304,16 @@ ALLOCATE = Grader(
 def _given_back(users: Sequence[int], free: Sequence[int], block: int, keep: bool) -> Case:
     def observe(f: Function) -> Observation:
         pool, told = _pool(users, free)
-        result = f(pool, block, keep=True) if keep else f(pool, block)
-        return {**_seen(pool, told), "the result": result}
+        if keep:
+            f(pool, block, keep=True)
+        else:
+            f(pool, block)
+        return _seen(pool, told)
 
     def want() -> Observation:
         after = [count - (each == block) for each, count in enumerate(users)]
         left = [*free, block] if keep else [block, *free]
-        return {**_state(after, list(free) if after[block] else left, []), "the result": None}
+        return _state(after, list(free) if after[block] else left, [])
 
     return Case(
         f"{_in_the_state(users, free)}; block = {block}{', keep=True' if keep else ''}",
@@ -386,6 +398,14 @@ def _asserting_free(self: BlockPool, block: int, *, keep: bool = False) -> None:
     _freeing()(self, block, keep=keep)
 
 
+def _zero_for_all(self: BlockPool, block: int, *, keep: bool = False) -> None:
+    if self._users[block] < 1:
+        raise InputError("no")
+    if self._users[block] == 1:
+        _put(self, block, keep)
+    self._users[block] = 0
+
+
 def _refusing_shared(self: BlockPool, block: int, *, keep: bool = False) -> None:
     if self._users[block] != 1:
         raise InputError("no")
@@ -463,6 +483,16 @@ FREE = Grader(
             _freeing(count=lambda users: 0),
             "You set the count to 0, as if the caller were the only user. Of a shared block it takes one user away:"
             " -= 1.",
+        ),
+        Mutant(
+            _freeing(count=lambda users: 0, put=lambda pool, block, keep: None),
+            "You set the count to 0, and do not put the block among the free ones: whoever shared it loses it, and"
+            " nobody gets it.",
+        ),
+        Mutant(
+            _zero_for_all,
+            "You free the block where the caller is its only user, and take all users away where there are more. Each"
+            " frees it once: count down by one.",
         ),
         Mutant(
             _freeing(count=lambda users: users),

@@ -6,6 +6,7 @@ from typing import Any
 
 from graders.ch13_blocks import listed
 from minillm.engine.prefix_cache import NO_PARENT, CachedBlock, PrefixCache, is_same_prefix
+from minillm.errors import InputError
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 
 _Hash = Callable[[bytes, Sequence[int]], bytes]
@@ -132,6 +133,13 @@ def _skipping(self: PrefixCache, token_ids: Sequence[int]) -> list[int]:
     return found
 
 
+def _raising(self: PrefixCache, token_ids: Sequence[int]) -> list[int]:
+    right = _walk()(self, token_ids)
+    if len(right) < len(_walk(ok=lambda entry, tokens, last: True)(self, token_ids)):
+        raise InputError("a collision")
+    return right
+
+
 def _unknown_key(self: PrefixCache, token_ids: Sequence[int]) -> list[int]:
     found, size, last = [], self.block_size, None
     for start in range(0, len(token_ids) - size + 1, size):
@@ -197,6 +205,18 @@ FIND = Grader(
             hash_block=_first_token,
         ),
         _find_case(
+            "a block whose parent was lost; another one has that one's hash now",
+            [(3, [_X]), (2, [_A, _B])],
+            [*_X, *_B],
+            hash_block=_first_token,
+        ),
+        _find_case(
+            "the same tokens twice before a block, but not before that",
+            [(3, [_X]), (4, [_X, _B]), (8, [_A, _B, _C])],
+            [*_X, *_B, *_C],
+            hash_block=_first_token,
+        ),
+        _find_case(
             "the first block was lost and computed again",
             _ABC,
             [*_A, *_B, *_C, 0],
@@ -224,13 +244,40 @@ FIND = Grader(
             " entries for the same tokens, and all behind it would not be found: is_same_prefix compares the tokens.",
         ),
         Mutant(
+            _walk(
+                ok=lambda entry, tokens, last: (
+                    entry.token_ids == tokens and (entry.parent.hash if entry.parent else None) == (last and last.hash)
+                )
+            ),
+            "You compare the parents' hashes, and equal hashes are no proof: one of the two may have been lost, and"
+            " another with its hash be there now. is_same_prefix compares their tokens.",
+        ),
+        Mutant(
+            _walk(
+                ok=lambda entry, tokens, last: (
+                    entry.token_ids == tokens
+                    and (entry.parent.token_ids if entry.parent else ()) == (last.token_ids if last else ())
+                )
+            ),
+            "You compare one block before this one. What is before that may be different all the same:"
+            " is_same_prefix(entry.parent, last) goes back to the start.",
+        ),
+        Mutant(
+            _raising,
+            "You raise an error where hashes collide. It is none: the block is another one, so this one is not known,"
+            " and the search ends there.",
+            begins="InputError",
+        ),
+        Mutant(
             _walk(parent=lambda last: NO_PARENT, ok=lambda entry, tokens, last: entry.token_ids == tokens),
             "Every block is looked up as if it were the first of its sequence. The hash of the one before it goes in:"
             " self._hash_block(last.hash, tokens).",
         ),
         Mutant(
             _walk(tokens_of=list),
-            "You compare a list with a tuple, and these are never equal: tuple(token_ids[start : start + size]).",
+            "Nothing is ever found. A list and a tuple are never equal: compare tuple(token_ids[start : start + size])"
+            " with entry.token_ids. And what is_same_prefix compares with the entry found last is entry.parent, not the"
+            " entry itself.",
         ),
         Mutant(
             _skipping,

@@ -30,7 +30,7 @@ EXERCISES: tuple[Exercise, ...] = (
             " self._free[block] = None puts it behind all others; unless keep, move_to_end(block, last=False).",
         ),
         called=_WITH_MANY,
-        section="blocks-that-belong-to-nobody-for-long",
+        section="what-is-forgotten-first",
     ),
     Exercise(
         "13.3",
