@@ -76,16 +76,16 @@ def wasted(steps):
 
 before = serve(StaticScheduler(MEMORY // 16, 16))
 after = serve(Scheduler(MEMORY // 16, 16, prefix_caching=False))
+print(f"{'':<26}reserved and empty   requests at once   steps")
 for name, steps in (("reserved for the longest", before), ("in blocks of 16", after)):
     at_once = sum(running for running, _, _ in steps) / len(steps)
-    print(f"{name:<25}{wasted(steps):6.1%} of what was reserved held nothing; {at_once:4.1f} requests at once;", end="")
-    print(f" {len(steps):,} steps")
+    print(f"{name:<26}{wasted(steps):18.1%}{at_once:19.1f}{len(steps):8,}")
 assert wasted(after) < 0.04 < 0.4 < wasted(before)
 assert len(after) < len(before) / 1.5
 
 # %% [markdown]
 # The waste of blocks can be foretold: of a request's blocks only the last is not full, and of that half is empty on
-# average, (block_size - 1) / 2 slots. Small blocks waste less, then; what they cost comes below.
+# average, (block_size - 1) / 2 slots. Small blocks waste less, then. (What they cost, the chapter says.)
 
 # %%
 sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -97,9 +97,10 @@ for size in sizes:
     empty = running * (size - 1) / 2
     foretold.append(empty / (empty + held))
     assert abs(measured[-1] - foretold[-1]) < 0.25 * foretold[-1] + 1e-9
+    print(f"blocks of {size:3}: {measured[-1]:5.1%} reserved and empty, foretold {foretold[-1]:5.1%}")
 figure, axes = plt.subplots()
 axes.plot(sizes, [100 * share for share in foretold], "--", color="C1", label="half a block per request")
-axes.plot(sizes, [100 * share for share in measured], "o-", color="C0", label="counted")
+axes.plot(sizes, [100 * share for share in measured], "o", color="C0", label="counted")
 axes.axhline(100 * wasted(before), color="C2", label="reserved for the longest")
 axes.set_xscale("log", base=2)
 axes.set_xticks(sizes, [str(size) for size in sizes])
