@@ -78,8 +78,8 @@ EXERCISES: tuple[Exercise, ...] = (
         (
             "Keep one variable: the entry found last, None at first. It gives both the parent's hash and what the next"
             " entry's parent is compared with.",
-            "tokens = tuple(token_ids[start : start + size]), for start = 0, size, 2 * size, ... as long as the block is"
-            " full. entry = self._by_hash.get(hash); end where it is None or is not what it seems.",
+            "tokens = tuple(token_ids[start : start + size]), for start = 0, size, 2 * size, ... as long as the block"
+            " is full. entry = self._by_hash.get(hash); end where it is None or is not what it seems.",
             "entry is None or entry.token_ids != tokens or not is_same_prefix(entry.parent, last): break. Otherwise"
             " append entry.block, and last = entry. The hash of the next: self._hash_block(last.hash, tokens).",
         ),
