@@ -19,6 +19,7 @@ from torch import Tensor
 from minillm.attention import causal_attention, windowed_attention
 from minillm.config import ModelConfig
 from minillm.errors import InputError
+from minillm.placement import Placement
 
 
 @runtime_checkable
@@ -188,6 +189,27 @@ class KVCache:
         values[:, :, start:end] = v
         return keys[:, :, :end], values[:, :, :end]  # [B, Hkv, S, D]
 
+    def placement(self) -> Placement:
+        """Where everything lies: for each sequence one block, as long as the cache.
+
+        Raises InputError where there is no room for another token.
+        """
+        self.check_room(self.length + 1)
+        layers, batch, num_kv_heads, room, head_dim = self.keys.shape
+        return Placement(
+            self.keys,
+            self.values,
+            self.scales,
+            sizes=(layers, num_kv_heads, head_dim),
+            ids_shape=(batch, 1),
+            positions=[self.length] * batch,
+            tables=[[sequence] for sequence in range(batch)],
+            block_size=room,
+            rows_per_block=num_kv_heads * room,
+            rows_per_position=1,
+            rows_per_head=room,
+        )
+
     def _check_entries(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Raise InputError unless k and v are new tokens of one layer, for which there is room."""
         self.check_room(self.length + k.shape[2])
@@ -231,6 +253,21 @@ class KVCache:
             )
 
 
+def rounded_to_codes(
+    x: Float[Tensor, "*rows head_dim"],
+) -> tuple[Int[Tensor, "*rows head_dim"], Float[Tensor, "*rows"]]:
+    """int8 codes of keys or values, and for each row of head_dim the scale that they are multiplied with."""
+    wide = x.float()  # [..., D]
+    scale = wide.abs().amax(dim=-1) / 127  # [...]
+    steps = wide / torch.where(scale == 0, 1.0, scale)[..., None]  # [..., D]
+    return steps.round().to(torch.int8), scale
+
+
+def scale_bytes_per_token(config: ModelConfig) -> int:
+    """Bytes of the scales of one token of one sequence in a cache of 8 bits."""
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * torch.float32.itemsize
+
+
 class Int8KVCache(KVCache):
     """A `KVCache` in 8 bits: half the bytes of bfloat16, so twice the tokens in the same memory.
 
@@ -243,7 +280,7 @@ class Int8KVCache(KVCache):
         self, config: ModelConfig, max_seq_len: int, batch_size: int = 1, *, device: torch.device | str = "cpu"
     ) -> None:
         super().__init__(config, max_seq_len, batch_size, device=device, dtype=torch.int8)
-        self.bytes_per_token += 2 * config.num_hidden_layers * config.num_key_value_heads * torch.float32.itemsize
+        self.bytes_per_token += scale_bytes_per_token(config)
 
     def append(
         self,
@@ -258,11 +295,7 @@ class Int8KVCache(KVCache):
         start, end = self.length, self.length + k.shape[2]
         widened = []
         for codes, scales, new in zip((self.keys, self.values), self.scales, (k, v), strict=True):
-            wide = new.float()  # [B, Hkv, T, D]
-            scale = wide.abs().amax(dim=-1) / 127  # [B, Hkv, T]
-            steps = wide / torch.where(scale == 0, 1.0, scale)[..., None]
-            codes[layer][:, :, start:end] = steps.round().to(torch.int8)
-            scales[layer][:, :, start:end] = scale
+            codes[layer][:, :, start:end], scales[layer][:, :, start:end] = rounded_to_codes(new)
             widened.append((codes[layer][:, :, :end] * scales[layer][:, :, :end, None]).to(new.dtype))
         return widened[0], widened[1]  # [B, Hkv, S, D]
 

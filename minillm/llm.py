@@ -87,8 +87,8 @@ class LLM:
         requests = [(self._checked_ids(text), _params(one)) for text, one in zip(texts, each, strict=True)]
         for _, one in requests:
             one.check_against_vocabulary(self.config.vocab_size)
-        if self._computes_together():
-            return generate_many(self.model, self.tokenizer, requests, progress=progress)
+        if not self.config.turns_by_length:  # which one pass over sequences of several lengths cannot do
+            return generate_many(self.model, self.tokenizer, requests, kv_dtype=self.kv_dtype, progress=progress)
         return [self._request(ids, one, self.new_cache(len(ids) + one.max_tokens)).run() for ids, one in requests]
 
     def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:
@@ -163,13 +163,6 @@ class LLM:
     def _request(self, ids: Sequence[int], params: SamplingParams, cache: Cache, **times: float) -> Generation:
         bandwidth = self.limits.bandwidth_bytes_per_s if self.limits else None
         return Generation(self.model, self.tokenizer, ids, params, cache, bandwidth_bytes_per_s=bandwidth, **times)
-
-    def _computes_together(self) -> bool:
-        """Whether several prompts go through the engine. Compiled decode and a cache in 8 bits are for one sequence
-        each, and so is a rotation that depends on the sequence's length.
-        """
-        numbers_as_computed = self.kv_dtype == self.model.dtype
-        return self.model.decode_pass is None and numbers_as_computed and not self.config.turns_by_length
 
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""

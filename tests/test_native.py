@@ -1,6 +1,7 @@
 """The decode pass in C++: the numbers of the model in PyTorch, for every shape, format and cache that it takes."""
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -19,11 +20,15 @@ from tiny import random_ids, save_tiny_model, tiny_config
 
 from minillm import LLM, SamplingParams
 from minillm.config import RopeScaling
+from minillm.decode import decode
+from minillm.engine import Engine
+from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
 from minillm.errors import InputError, NumbersError
 from minillm.kv_cache import Int8KVCache, KVCache, NoCache
 from minillm.model import Llama
 from minillm.native.build import native_library
 from minillm.native.decode_pass import NativeDecodePass
+from minillm.prefill import prefill
 
 CACHES = (torch.float32, torch.bfloat16, torch.int8)
 LLAMA3 = RopeScaling(
@@ -166,8 +171,8 @@ def test_every_length_of_context_is_attended_over_as_a_whole(cache_dtype, contex
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)
-@pytest.mark.parametrize("batch", range(1, 9))
-def test_up_to_8_sequences_are_computed_side_by_side(cache_dtype, batch):
+@pytest.mark.parametrize("batch", [*range(1, 10), 16, 31, 64])
+def test_up_to_64_sequences_are_computed_side_by_side(cache_dtype, batch):
     model = compiled(model_in(None, native_config()))
     got, expected = both(model, widened(model), random_cache(model.config, cache_dtype, 45, batch))
     assert got.shape == (batch, model.config.vocab_size)
@@ -175,12 +180,14 @@ def test_up_to_8_sequences_are_computed_side_by_side(cache_dtype, batch):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_batch_of_quantized_rows_is_each_row_on_its_own(format):
+@pytest.mark.parametrize("batch", [5, 11])
+def test_a_batch_of_quantized_rows_is_each_row_on_its_own(format, batch):
+    """Few are computed row by row, many by tiles of widened weights: both with inputs that are rounded alike."""
     model = compiled(model_in(format, native_config()))
-    cache = random_cache(model.config, torch.int8, 70, 5)
-    ids = random_ids(1, batch=5)
+    cache = random_cache(model.config, torch.int8, 70, batch)
+    ids = random_ids(1, batch=batch)
     together = step(model, ids, cache)
-    for row in range(5):
+    for row in range(batch):
         alone = Int8KVCache(model.config, cache.max_seq_len)
         for to, given in zip(
             (alone.keys, alone.values, *alone.scales), (cache.keys, cache.values, *cache.scales), strict=True
@@ -188,6 +195,91 @@ def test_a_batch_of_quantized_rows_is_each_row_on_its_own(format):
             to.copy_(given[:, row : row + 1])
         alone.advance(cache.length)
         assert torch.allclose(step(model, ids[row : row + 1], alone)[0], together[row], atol=1e-4), row
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_shape_in_a_batch(name, dtype):
+    """Rows and columns that fill no tile, biases, an odd number of sequences."""
+    model = compiled(model_in(None, native_config(**SHAPES[name]), dtype=dtype))
+    got, expected = both(model, widened(model), random_cache(model.config, dtype, 40, batch=7))
+    assert_same(got, expected, 1e-4 if dtype == torch.float32 else 5e-3)
+
+
+@pytest.mark.parametrize("format", [None, *FORMATS])
+@pytest.mark.parametrize("columns", [32, 576, 608, 1184])
+def test_rows_longer_than_a_panel_are_summed_to_their_end(format, columns, monkeypatch):
+    """The head alone, for 9 vectors; a panel is 576 columns."""
+    config = native_config(hidden_size=columns, tie_word_embeddings=False)
+    model = compiled(model_in(format, config))
+    hidden = torch.randn(9, columns, generator=torch.Generator().manual_seed(columns))
+    got = model.logits(hidden)
+    for mine, theirs in zip(got, with_rounded_inputs(monkeypatch, model).lm_head(hidden), strict=True):
+        assert_same(mine, theirs, 1e-5)
+
+
+def paged(model: Llama, lengths: Sequence[int], dtype: torch.dtype, block_size: int) -> tuple[PagedKVCache, PagedBatch]:
+    """A paged cache of random numbers, and requests that have `lengths` tokens in it, their blocks in no order."""
+    tables = [length // block_size + 1 for length in lengths]
+    cache = PagedKVCache(model.config, sum(tables) + 2, block_size, dtype=dtype)
+    generator = torch.Generator().manual_seed(sum(lengths))
+    for codes in (cache.keys, cache.values):
+        numbers = torch.randn(codes.shape, generator=generator)
+        codes.copy_((numbers * 40).round().clamp(-127, 127) if dtype == torch.int8 else numbers)
+    for scales in cache.scales:
+        scales.copy_(torch.rand(scales.shape, generator=generator) / 40)
+    blocks = iter(torch.randperm(cache.num_blocks, generator=generator).tolist())
+    spans = [
+        Span([next(blocks) for _ in range(count)], length, 1) for count, length in zip(tables, lengths, strict=True)
+    ]
+    return cache, PagedBatch(cache, spans)
+
+
+@pytest.mark.parametrize("dtype", CACHES)
+@pytest.mark.parametrize("block_size", [1, 5, 16, 400])
+@pytest.mark.parametrize("lengths", [[0], [300], [0, 1, 15, 16, 17, 64, 65, 128, 33, 200, 7], [40] * 3])
+def test_requests_of_any_length_in_blocks_in_any_order(dtype, block_size, lengths):
+    model = compiled(model_in(None, native_config()))
+    native = model.decode_pass
+    ids = random_ids(len(lengths), seed=4)
+    cache, batch = paged(model, lengths, dtype, block_size)
+    assert native is not None
+    assert native.takes(ids, batch)
+    got = model.logits(model(ids, batch))[0]  # [N, V]
+    other, same_batch = paged(model, lengths, dtype, block_size)
+    model.decode_pass = None
+    expected = model.logits(model(ids, same_batch))[0]
+    for mine, theirs in zip(got, expected, strict=True):
+        assert_same(mine, theirs, 1e-4 if dtype == torch.float32 else 1e-2)
+    changed_rows = (cache.keys[-1] != paged(model, lengths, dtype, block_size)[0].keys[-1]).flatten(2).any(-1)
+    assert int(changed_rows.sum()) == len(lengths), "one slot of each request is written, and no other"
+    atol, rtol = (1.0, 0.0) if dtype == torch.int8 else (1e-4, 2**-5 if dtype == torch.bfloat16 else 1e-4)
+    assert torch.allclose(cache.keys.float(), other.keys.float(), atol=atol, rtol=rtol)
+
+
+@pytest.mark.parametrize("kv_dtype", CACHES)
+def test_an_engine_on_compiled_code_gives_each_request_what_it_gets_alone(kv_dtype):
+    """Pools that are too small, prompts that are read in chunks: the passes for decoding are the compiled ones."""
+    weights = torch.bfloat16 if kv_dtype == torch.bfloat16 else torch.float32
+    model = compiled(model_in(None, native_config(), dtype=weights))
+    native, taken = model.decode_pass, []
+    assert isinstance(native, NativeDecodePass)
+    params = SamplingParams(max_tokens=25, ignore_eos=True)
+    engine = Engine(model, num_blocks=14, block_size=8, kv_dtype=kv_dtype, max_batch_size=6, token_budget=20)
+    prompts = [random_ids(length, seed=length)[0].tolist() for length in (1, 3, 9, 30, 17, 5, 12, 40, 2)]
+    requests = [engine.add(prompt, params) for prompt in prompts]
+    hidden = native.hidden
+    native.hidden = lambda ids, cache: taken.append(ids.shape[1]) or hidden(ids, cache)  # type: ignore[method-assign]
+    while engine.has_work:
+        engine.step()
+    assert sum(r.num_preemptions for r in requests) > 0
+    assert max(taken) > 2, "no pass over several requests was compiled"
+    if kv_dtype == torch.float32:  # elsewhere, chunks round keys differently, and near ties fall otherwise
+        for request, prompt in zip(requests, prompts, strict=True):
+            cache = KVCache(model.config, len(prompt) + 25)
+            steps = decode(model, prefill(model, prompt, cache), cache, params, prompt_ids=prompt)
+            assert request.generated_ids == [step.token_id for step in steps]
+    assert all(len(request.generated_ids) == 25 for request in requests)
 
 
 def test_threads_of_the_library_are_torch_s_own():
@@ -302,9 +394,9 @@ class TestWhatItDoesNotTake:
         assert not model.decode_pass.takes(random_ids(1), cache)
         assert torch.equal(model(random_ids(1), cache), widened(model)(random_ids(1), NoCache(model.config)))
 
-    def test_more_than_8_sequences(self, model):
-        cache = random_cache(model.config, torch.float32, 5, 9)
-        ids = random_ids(1, batch=9)
+    def test_more_than_64_sequences(self, model):
+        cache = random_cache(model.config, torch.float32, 5, 65)
+        ids = random_ids(1, batch=65)
         assert not model.decode_pass.takes(ids, cache)
         oracle = widened(model)
         hidden = model(ids, cache)

@@ -17,15 +17,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from minillm.config import ModelConfig
 from minillm.decode import Step, ending_ids, finish_reason
 from minillm.device import clock
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.log import Observer, Recorder, StepRecorder
-from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
+from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span, paged_bytes_per_token
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan, Scheduler
 from minillm.errors import InputError, NumbersError
-from minillm.kv_cache import tokens_that_fit
 from minillm.model import Llama
 from minillm.sampler import Sampled, sample
 from minillm.sampling_params import SamplingParams
@@ -43,9 +43,9 @@ class Engine:
     """Many requests on one model. Not for several threads at a time.
 
     num_blocks: of the KV cache, `block_size` tokens each; None: as many as hold `max_batch_size` sequences of the
-    model's context, but at most `kv_bytes` bytes. policy: the kind of scheduler; the rest is the scheduler's, see there
-    (prefix_caching: None is what the policy does by itself). observer: called with a `StepRecord` at the end of each
-    step (see `log`); without one, none is made.
+    model's context, but at most `kv_bytes` bytes. kv_dtype: torch.int8 for a cache of 8 bits; None: the model's dtype.
+    policy: the kind of scheduler; the rest is the scheduler's, see there (prefix_caching: None is what the policy does
+    by itself). observer: called with a `StepRecord` at the end of each step (see `log`); without one, none is made.
 
     Raises InputError for sizes that are not possible, and for models whose rotary frequencies depend on the length of
     the sequence: one pass over many sequences would need as many.
@@ -57,6 +57,7 @@ class Engine:
         *,
         num_blocks: int | None = None,
         kv_bytes: int = 2**30,
+        kv_dtype: torch.dtype | None = None,
         block_size: int = 16,
         max_batch_size: int = 16,
         token_budget: int = 512,
@@ -73,13 +74,15 @@ class Engine:
         if block_size < 1:
             raise InputError(f"block_size must be at least 1, not {block_size}")
         if num_blocks is None:
-            num_blocks = _blocks_for_bytes(model, kv_bytes, block_size, max_batch_size)
+            num_blocks = _blocks_for_bytes(model.config, kv_bytes, kv_dtype or model.dtype, block_size, max_batch_size)
         self.model = model
         wishes = {} if prefix_caching is None else {"prefix_caching": prefix_caching}
         self.scheduler = policy(
             num_blocks, block_size, max_batch_size=max_batch_size, token_budget=token_budget, **wishes
         )
-        self.cache = PagedKVCache(model.config, num_blocks, block_size, device=model.device, dtype=model.dtype)
+        self.cache = PagedKVCache(
+            model.config, num_blocks, block_size, device=model.device, dtype=kv_dtype or model.dtype
+        )
         self.requests: dict[str, Request] = {}  # those that have not ended
         self._numbers = itertools.count()
         self._recorder = Recorder()
@@ -242,10 +245,11 @@ def _sample_one(
         return error
 
 
-def _blocks_for_bytes(model: Llama, kv_bytes: int, block_size: int, max_batch_size: int) -> int:
+def _blocks_for_bytes(
+    config: ModelConfig, kv_bytes: int, kv_dtype: torch.dtype, block_size: int, max_batch_size: int
+) -> int:
     """As many blocks as fit into `kv_bytes`, and no more than could ever be used. Raises InputError if that is none."""
-    config = model.config
-    affordable = tokens_that_fit(kv_bytes, config, model.dtype) // block_size
+    affordable = kv_bytes // (paged_bytes_per_token(config, kv_dtype) * block_size)
     if affordable < 1:
         raise InputError(f"{kv_bytes:,} bytes hold no block of {block_size} tokens: give the KV cache more")
     return min(affordable, max_batch_size * blocks_for(config.max_position_embeddings, block_size))

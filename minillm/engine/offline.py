@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from minillm.config import ModelConfig
 from minillm.engine.answer import Answer
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.engine import Engine
+from minillm.engine.paged_kv_cache import paged_bytes_per_token
 from minillm.generation import Completion
-from minillm.kv_cache import tokens_that_fit
 from minillm.model import Llama
 from minillm.sampling_params import SamplingParams
 from minillm.tokenizer import Tokenizer
@@ -27,12 +29,18 @@ def generate_many(
     tokenizer: Tokenizer,
     requests: Sequence[tuple[Sequence[int], SamplingParams]],
     *,
+    kv_dtype: torch.dtype | None = None,
     progress: bool = False,
 ) -> list[Completion]:
-    """The completions of (prompt ids, params), which have been checked. progress: a bar on stderr, in tokens."""
+    """The completions of (prompt ids, params), which have been checked. kv_dtype: as for `Engine`. progress: a bar on
+    stderr, in tokens.
+    """
     if not requests:
         return []
-    engine = Engine(model, num_blocks=_blocks(model, requests), block_size=BLOCK_SIZE, max_batch_size=MAX_BATCH_SIZE)
+    num_blocks = _blocks(model.config, kv_dtype or model.dtype, requests)
+    engine = Engine(
+        model, num_blocks=num_blocks, kv_dtype=kv_dtype, block_size=BLOCK_SIZE, max_batch_size=MAX_BATCH_SIZE
+    )
     answers = [Answer(engine, tokenizer, ids, params) for ids, params in requests]
     by_id = {answer.request.request_id: answer for answer in answers}
     with _progress(enabled=progress) as bar:
@@ -45,12 +53,14 @@ def generate_many(
     return [answer.completion() for answer in answers]
 
 
-def _blocks(model: Llama, requests: Sequence[tuple[Sequence[int], SamplingParams]]) -> int:
+def _blocks(
+    config: ModelConfig, kv_dtype: torch.dtype, requests: Sequence[tuple[Sequence[int], SamplingParams]]
+) -> int:
     """Enough for the largest requests side by side, within KV_BYTES; and in any case for the largest one."""
-    context = model.config.max_position_embeddings
+    context = config.max_position_embeddings
     lengths = (min(len(ids) + params.max_tokens, context) for ids, params in requests)
     needs = sorted((blocks_for(length, BLOCK_SIZE) for length in lengths), reverse=True)
-    affordable = tokens_that_fit(KV_BYTES, model.config, model.dtype) // BLOCK_SIZE
+    affordable = KV_BYTES // (paged_bytes_per_token(config, kv_dtype) * BLOCK_SIZE)
     return max(needs[0], min(sum(needs[:MAX_BATCH_SIZE]), affordable))
 
 

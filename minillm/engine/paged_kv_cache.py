@@ -10,19 +10,21 @@ any other: the new tokens of all requests lie one behind the other in a single r
 `attend` sends every request's queries to its own keys.
 """
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from minillm.attention import causal_attention, gathered_attention, windowed_attention
 from minillm.config import ModelConfig
 from minillm.engine.block_pool import blocks_for
 from minillm.errors import InputError
-from minillm.kv_cache import kv_bytes_per_token, sliding_windows
+from minillm.kv_cache import kv_bytes_per_token, rounded_to_codes, scale_bytes_per_token, sliding_windows
+from minillm.placement import Placement
 
 MOST_PADDING = 1.5
 """A call for many requests costs little more than one for one; gathering keys that nobody wants costs their bytes."""
@@ -31,7 +33,8 @@ MOST_PADDING = 1.5
 class PagedKVCache:
     """The storage: `keys` and `values` are [num_layers, num_blocks, block_size, num_kv_heads, head_dim].
 
-    Raises InputError where there is no memory for so many blocks.
+    dtype: for int8, keys and values are codes, and `scales` are those of keys and of values, float32, one for each head
+    of each token, as in `Int8KVCache`. Raises InputError where there is no memory for so many blocks.
     """
 
     def __init__(
@@ -47,11 +50,14 @@ class PagedKVCache:
             raise InputError(f"a paged cache needs at least 1 block of 1 token, not {num_blocks} of {block_size}")
         shape = (config.num_hidden_layers, num_blocks, block_size, config.num_key_value_heads, config.head_dim)
         self.config, self.num_blocks, self.block_size = config, num_blocks, block_size
-        self.bytes_per_token = kv_bytes_per_token(config, dtype)
+        self.bytes_per_token = paged_bytes_per_token(config, dtype)
+        self.scales: tuple[Tensor, ...] = ()
         try:
             # Zeros, not what memory happens to hold: slots that are not written yet are read, with weight 0.
             self.keys = torch.zeros(shape, device=device, dtype=dtype)  # [L, blocks, block_size, Hkv, D]
             self.values = torch.zeros(shape, device=device, dtype=dtype)  # [L, blocks, block_size, Hkv, D]
+            if dtype == torch.int8:
+                self.scales = tuple(torch.zeros(shape[:-1], device=device) for _ in range(2))  # [L, blocks, ..., Hkv]
         except RuntimeError:  # also torch's out-of-memory error
             size = num_blocks * block_size * self.bytes_per_token
             raise InputError(
@@ -62,17 +68,45 @@ class PagedKVCache:
     @property
     def reserved_bytes(self) -> int:
         """Bytes of all blocks, used or not."""
-        return self.keys.nbytes + self.values.nbytes
+        return sum(part.nbytes for part in self._parts())
+
+    def write(
+        self, layer: int, slots: Int[Tensor, " tokens"], *new: Float[Tensor, "tokens num_kv_heads head_dim"]
+    ) -> None:
+        """Put the keys and values of new tokens into their slots, counted over all blocks."""
+        for index, (part, numbers) in enumerate(zip((self.keys, self.values), new, strict=True)):
+            if self.scales:
+                numbers, scale = rounded_to_codes(numbers)  # [N, Hkv, D], [N, Hkv]
+                self.scales[index][layer].flatten(0, 1)[slots] = scale
+            part[layer].flatten(0, 1)[slots] = numbers.to(part.dtype)
+
+    def gather(
+        self, layer: int, tables: Int[Tensor, "requests most_blocks"], num_tokens: int, dtype: torch.dtype
+    ) -> list[Float[Tensor, "requests num_kv_heads num_tokens head_dim"]]:
+        """Keys and values of each request's first `num_tokens` tokens: see `gather_blocks`."""
+        found = [gather_blocks(part[layer], tables, num_tokens) for part in (self.keys, self.values)]
+        if not self.scales:
+            return [part.to(dtype) for part in found]
+        scales = [gather_blocks(part[layer][..., None], tables, num_tokens) for part in self.scales]  # [R, Hkv, S, 1]
+        return [(codes * scale).to(dtype) for codes, scale in zip(found, scales, strict=True)]
+
+    def _parts(self) -> tuple[Tensor, ...]:
+        return (self.keys, self.values, *self.scales)
 
     def copy_block(self, source: int, target: int) -> None:
         """Copy a block in every layer: what a request does with a shared block before it writes into it."""
-        for part in (self.keys, self.values):
+        for part in self._parts():
             part[:, target] = part[:, source]
 
     def clear_block(self, block: int) -> None:
         """Zeros again: for the blocks of a request whose numbers had become NaN."""
-        for part in (self.keys, self.values):
+        for part in self._parts():
             part[:, block] = 0
+
+
+def paged_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes of one token's keys and values in a `PagedKVCache` of this dtype, scales included."""
+    return kv_bytes_per_token(config, dtype) + (scale_bytes_per_token(config) if dtype == torch.int8 else 0)
 
 
 @dataclass(frozen=True)
@@ -107,12 +141,36 @@ class PagedBatch:
         slots = [slot for span in spans for slot in slots_of(span.block_table, span.start, span.num_tokens, size)]
         self._positions = torch.tensor(positions, device=device)  # [N]
         self._slots = torch.tensor(slots, device=device)  # [N]: of all blocks' slots, in a row
-        starts = itertools.accumulate((span.num_tokens for span in spans), initial=0)
-        rows = [slice(start, start + span.num_tokens) for start, span in zip(starts, spans, strict=False)]
-        together = [(span, row) for span, row in zip(spans, rows, strict=True) if span.num_tokens == 1]
-        alone = [(span, row) for span, row in zip(spans, rows, strict=True) if span.num_tokens > 1]
-        self._single = [self._group(members) for members in similar_lengths(together)]
-        self._long = [(row, span.end, self._group([(span, row)]).tables) for span, row in alone]
+
+    @functools.cached_property
+    def _groups(self) -> "tuple[list[_Group], list[tuple[slice, _Group]]]":
+        """Spans with one new token, in groups that are attended to together; and the others, with their rows."""
+        starts = itertools.accumulate((span.num_tokens for span in self._spans), initial=0)
+        rows = [slice(start, start + span.num_tokens) for start, span in zip(starts, self._spans, strict=False)]
+        placed = list(zip(self._spans, rows, strict=True))
+        single = [(span, row) for span, row in placed if span.num_tokens == 1]
+        long = [(row, self._group([(span, row)])) for span, row in placed if span.num_tokens > 1]
+        return [self._group(members) for members in similar_lengths(single)], long
+
+    def placement(self) -> Placement | None:
+        """Where everything lies, if each request has one new token; None otherwise, and where a layer has a window."""
+        if self._windows or any(span.num_tokens > 1 for span in self._spans):
+            return None
+        keys = self._cache.keys
+        layers, _, block_size, num_kv_heads, head_dim = keys.shape
+        return Placement(
+            keys,
+            self._cache.values,
+            self._cache.scales,
+            sizes=(layers, num_kv_heads, head_dim),
+            ids_shape=(1, len(self._spans)),
+            positions=[span.start for span in self._spans],
+            tables=[self._blocks(span) for span in self._spans],
+            block_size=block_size,
+            rows_per_block=block_size * num_kv_heads,
+            rows_per_position=num_kv_heads,
+            rows_per_head=1,
+        )
 
     @property
     def length(self) -> int:
@@ -141,22 +199,21 @@ class PagedBatch:
         v: Float[Tensor, "1 num_kv_heads q_len head_dim"],
     ) -> Float[Tensor, "1 num_heads q_len head_dim"]:
         """Write k and v of all new tokens to their slots; then each request's queries meet its own keys."""
-        keys, values = self._cache.keys[layer], self._cache.values[layer]  # [blocks, block_size, Hkv, D]
-        for part, new in ((keys, k), (values, v)):
-            part.flatten(0, 1)[self._slots] = new[0].transpose(0, 1)  # [N, Hkv, D]
+        self._cache.write(layer, self._slots, *(new[0].transpose(0, 1) for new in (k, v)))  # [N, Hkv, D]
         mixed = torch.empty_like(q)  # [1, H, N, D]
         window = self._windows.get(layer)
-        for group in self._single:
-            own_keys, own_values = (gather_blocks(part, group.tables, group.longest) for part in (keys, values))
+        single, long = self._groups
+        for group in single:
+            keys, values = self._cache.gather(layer, group.tables, group.longest, q.dtype)  # 2 x [R, Hkv, S, D]
             queries = q[0].transpose(0, 1)[group.rows][:, :, None]  # [R, H, 1, D]
-            found = gathered_attention(queries, own_keys, own_values, group.lengths, window)  # [R, H, 1, D]
+            found = gathered_attention(queries, keys, values, group.lengths, window)  # [R, H, 1, D]
             mixed[0].transpose(0, 1)[group.rows] = found[:, :, 0]  # [R, H, D]
-        for rows, end, table in self._long:
-            own_keys, own_values = (gather_blocks(part, table, end) for part in (keys, values))  # 2 x [1, Hkv, S, D]
+        for rows, group in long:
+            keys, values = self._cache.gather(layer, group.tables, group.longest, q.dtype)  # 2 x [1, Hkv, S, D]
             if window is None:
-                mixed[:, :, rows] = causal_attention(q[:, :, rows], own_keys, own_values)
+                mixed[:, :, rows] = causal_attention(q[:, :, rows], keys, values)
             else:
-                mixed[:, :, rows] = windowed_attention(q[:, :, rows], own_keys, own_values, window)
+                mixed[:, :, rows] = windowed_attention(q[:, :, rows], keys, values, window)
         return mixed
 
     def _blocks(self, span: Span) -> list[int]:
@@ -208,10 +265,10 @@ def slots_of(block_table: Sequence[int], start: int, num_tokens: int, block_size
 
 
 def gather_blocks(
-    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"],
+    part: Num[Tensor, "blocks block_size num_kv_heads head_dim"],
     tables: Int[Tensor, "requests most_blocks"],
     num_tokens: int,
-) -> Float[Tensor, "requests num_kv_heads num_tokens head_dim"]:
+) -> Num[Tensor, "requests num_kv_heads num_tokens head_dim"]:
     """Keys (or values) of each request's first `num_tokens` tokens, copied from its blocks into one piece: attention
     wants them side by side.
     """

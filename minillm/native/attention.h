@@ -6,11 +6,30 @@
 
 #include "vectors.h"
 
-// Keys and values of one sequence in one layer: [kv_heads, max_len, head_dim], as numbers or as codes with a scale per
-// position and head ([kv_heads, max_len] float32; null where they are numbers).
+// Keys and values of one layer: rows of head_dim numbers, one per position and head; or of codes, and then a scale for
+// each row (float32; null where they are numbers).
 struct CacheView {
     void *keys, *values;
     float *key_scale, *value_scale;
+};
+
+// In which rows the positions of one sequence lie, for one head. A sequence has blocks of `block_size` positions, and its
+// table says which; in a dense cache, it has one block, as long as the cache.
+struct Rows {
+    const int32_t* table;
+    int32_t block_size;
+    int64_t rows_per_block, rows_per_position, first;
+
+    int64_t at(int position) const {
+        return table[position / block_size] * rows_per_block + position % block_size * rows_per_position + first;
+    }
+    void of(int from, int count, int64_t* out) const {  // as `at`, with one division for all
+        int block = from / block_size, inside = from % block_size;
+        for (int n = 0; n < count; n++) {
+            out[n] = table[block] * rows_per_block + inside * rows_per_position + first;
+            if (++inside == block_size) inside = 0, block++;
+        }
+    }
 };
 
 constexpr int BLOCK = 64;  // positions whose scores are held at a time
@@ -28,16 +47,29 @@ template <class Number> static inline void fetch_row(const Number* row, int head
     for (size_t n = 0; n < head_dim * sizeof(Number); n += LINE) fetch_ahead((const char*)row + n, 0);
 }
 
+// Some positions: the rows that their keys and values are, and those of the positions behind them.
+struct Block {
+    int positions, positions_ahead;
+    int64_t rows[BLOCK], rows_ahead[BLOCK];
+
+    Block(const Rows& where, int from, int to)
+        : positions(std::min(BLOCK, to - from)), positions_ahead(std::min(BLOCK, to - from - positions)) {
+        where.of(from, positions, rows);
+        where.of(from + positions, positions_ahead, rows_ahead);
+    }
+};
+
 // q, and the sums that are made, are in the order in which `load16` gives keys and values.
 template <int QUERIES, class Number>
-static void add_block(const float* q, const Number* k, const Number* v, const float* k_scale, const float* v_scale,
-                      int positions, int head_dim, float factor, Part* parts) {
+static void add_block(const float* q, const CacheView& cache, const Block& block, int head_dim, float factor, Part* parts) {
+    const Number *k = (const Number*)cache.keys, *v = (const Number*)cache.values;
+    const int positions = block.positions;
     alignas(32) float weights[QUERIES][BLOCK];
     for (int p = 0; p < positions; p += LANES) {
         f32x8 dots[QUERIES][LANES] = {};
         for (int n = 0; n < std::min(LANES, positions - p); n++) {
-            const Number* key = k + size_t(p + n) * head_dim;
-            fetch_row(v + size_t(p + n) * head_dim, head_dim);
+            const Number* key = k + block.rows[p + n] * head_dim;
+            fetch_row(v + block.rows[p + n] * head_dim, head_dim);
             f32x8 dot[QUERIES] = {}, one, other;
             for (int i = 0; i < head_dim; i += 2 * LANES) {
                 load16(key + i, one, other);
@@ -51,7 +83,7 @@ static void add_block(const float* q, const Number* k, const Number* v, const fl
     for (int j = 0; j < QUERIES; j++) {
         float highest = parts[j].highest;
         for (int p = 0; p < positions; p++) {
-            if (k_scale) weights[j][p] *= k_scale[p];
+            if (cache.key_scale) weights[j][p] *= cache.key_scale[block.rows[p]];
             highest = weights[j][p] > highest ? weights[j][p] : highest;
         }
         for (int p = positions; p % LANES; p++) weights[j][p] = -INFINITY;
@@ -65,18 +97,18 @@ static void add_block(const float* q, const Number* k, const Number* v, const fl
         parts[j].highest = highest;
         parts[j].total = parts[j].total * shrink + sum(total);
         for (int i = 0; i < head_dim; i++) parts[j].mixed[i] *= shrink;
-        if (v_scale)
-            for (int p = 0; p < positions; p++) weights[j][p] *= v_scale[p];
+        if (cache.value_scale)
+            for (int p = 0; p < positions; p++) weights[j][p] *= cache.value_scale[block.rows[p]];
     }
     constexpr int PAIRS = QUERIES <= 3 ? 2 : 1;  // 16 numbers each: the sums of all queries stay in registers
     for (int i = 0; i < head_dim;) {
         const int wide = std::min(PAIRS, (head_dim - i) / (2 * LANES));
         f32x8 mixed[QUERIES][2 * PAIRS] = {}, one, other;
         for (int p = 0; p < positions; p++) {
-            if (i == 0) fetch_row(k + size_t(p + BLOCK) * head_dim, head_dim);
+            if (i == 0 && p < block.positions_ahead) fetch_row(k + block.rows_ahead[p] * head_dim, head_dim);
             for (int n = 0; n < PAIRS; n++) {
                 if (PAIRS > 1 && n >= wide) break;
-                load16(v + size_t(p) * head_dim + i + 2 * n * LANES, one, other);
+                load16(v + block.rows[p] * head_dim + i + 2 * n * LANES, one, other);
                 for (int j = 0; j < QUERIES; j++)
                     mixed[j][2 * n] += one * weights[j][p], mixed[j][2 * n + 1] += other * weights[j][p];
             }
@@ -90,10 +122,10 @@ static void add_block(const float* q, const Number* k, const Number* v, const fl
     }
 }
 
-// The queries of one key head, at positions from..to. q: [queries, head_dim]; k, v: the head's first position.
+// The queries of one key head, at positions from..to. q: [queries, head_dim].
 template <class Number>
-static void attend(const float* q, int queries, const Number* k, const Number* v, const float* k_scale,
-                   const float* v_scale, int from, int to, int head_dim, Part* parts) {
+static void attend(const float* q, int queries, const CacheView& cache, const Rows& where, int from, int to, int head_dim,
+                   Part* parts) {
     const float factor = 1 / std::sqrt(float(head_dim));
     for (int j = 0; j < queries; j++) {
         parts[j].highest = -INFINITY;
@@ -101,16 +133,14 @@ static void attend(const float* q, int queries, const Number* k, const Number* v
         std::memset(parts[j].mixed, 0, head_dim * sizeof(float));
     }
     for (int p = from; p < to; p += BLOCK) {
-        const int n = std::min(BLOCK, to - p);
-        const Number *ks = k + size_t(p) * head_dim, *vs = v + size_t(p) * head_dim;
-        const float *kss = k_scale ? k_scale + p : nullptr, *vss = v_scale ? v_scale + p : nullptr;
+        const Block block(where, p, to);
         for (int j = 0; j < queries; j += MOST_QUERIES) {
             const float* qs = q + j * head_dim;
             switch (std::min(MOST_QUERIES, queries - j)) {
-                case 1: add_block<1>(qs, ks, vs, kss, vss, n, head_dim, factor, parts + j); break;
-                case 2: add_block<2>(qs, ks, vs, kss, vss, n, head_dim, factor, parts + j); break;
-                case 3: add_block<3>(qs, ks, vs, kss, vss, n, head_dim, factor, parts + j); break;
-                default: add_block<4>(qs, ks, vs, kss, vss, n, head_dim, factor, parts + j);
+                case 1: add_block<1, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+                case 2: add_block<2, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+                case 3: add_block<3, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+                default: add_block<4, Number>(qs, cache, block, head_dim, factor, parts + j);
             }
         }
     }

@@ -13,6 +13,7 @@
 
 #include "attention.h"
 #include "crew.h"
+#include "matmul.h"
 #include "matvec.h"
 
 enum CacheFormat { CACHE_FLOAT32, CACHE_BFLOAT16, CACHE_INT8 };
@@ -20,14 +21,22 @@ enum CacheFormat { CACHE_FLOAT32, CACHE_BFLOAT16, CACHE_INT8 };
 struct Layer {
     Matrix qkv, o, gate_up, down;
     const float *input_norm, *post_attention_norm;  // [hidden]
-    CacheView cache;                                // of the first sequence
+    CacheView cache;
 };
 
 struct Model {
     const Layer* layers;
     const float* norm;  // [hidden]
-    int32_t num_layers, hidden, intermediate, heads, kv_heads, head_dim, max_len, cache_format, batch;
+    int32_t num_layers, hidden, intermediate, heads, kv_heads, head_dim, cache_format;
     float eps;
+};
+
+// One new token for each of a few sequences: where it stands, and in which rows of the cache its sequence lies (`Rows`).
+struct Tokens {
+    const int32_t *positions, *tables;                          // [batch], [batch, blocks_per_table]
+    const float *cos, *sin;                                     // [batch, head_dim / 2], or [head_dim / 2] for all
+    int64_t rows_per_block, rows_per_position, rows_per_head;
+    int32_t batch, blocks_per_table, block_size, angles_apart;  // from one token's angles to the next one's: 0 for all
 };
 
 namespace {
@@ -35,6 +44,7 @@ namespace {
 constexpr int PHASES_PER_LAYER = 5;
 constexpr int PIECES_PER_THREAD = 4;  // of a phase, at least: more share better, fewer cost less to share
 constexpr int PIECE_BYTES = 1 << 17;  // of weights: a longer piece reads no faster
+constexpr int TILES_PER_PIECE = 12;    // where tiles are computed: they take longer, and the last piece is waited for
 constexpr int LEAST_POSITIONS = 32;   // of a piece of attention
 constexpr int MOST_POSITIONS = 192;
 
@@ -43,8 +53,8 @@ constexpr int MOST_POSITIONS = 192;
 class Input {
   public:
     Input(int batch, int widest)
-        : batch_(batch), widest_(widest), values_(size_t(batch) * widest), arranged_(values_.size()), codes_(values_.size()),
-          scale_(size_t(batch) * (widest / GROUP + 1)), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
+        : batch_(batch), widest_(padded(widest)), values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()),
+          scale_(size_t(batch) * (widest_ / GROUP + 1)), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
 
     float* row(int b) { return &values_[size_t(b) * widest_]; }
     Activation operator[](int b) {
@@ -53,8 +63,12 @@ class Input {
                 &last_sums_[size_t(b) * LANES]};
     }
     void ready_for(const Matrix& w) {
-        for (int b = 0; b < batch_; b++) make_ready((*this)[b], w);
+        for (int b = 0; b < batch_; b++)
+            if (by_tiles(w, batch_)) make_ready_for_tiles((*this)[b], w);
+            else make_ready((*this)[b], w);
     }
+    int batch() const { return batch_; }
+    int apart() const { return widest_; }  // from a vector to the next
 
   private:
     int batch_, widest_;
@@ -78,10 +92,21 @@ void rotate(const float* x, const float* cos, const float* sin, int head_dim, fl
     }
 }
 
-float silu(float x) { return x / (1 + std::exp(-x)); }
+// x / (1 + e^-x), times y. The exponential is taken of -|x|, which cannot overflow: e^-|x| / (1 + e^-|x|) for x < 0.
+f32x8 silu_times(f32x8 x, f32x8 y) {
+    const f32x8 shrunk = exp8(x > 0 ? -x : x);
+    return x * (x > 0 ? f32x8{} + 1 : shrunk) / (shrunk + 1) * y;
+}
 
-// Into how many pieces the `rows` of a product with W are shared out.
-int pieces_of(const Matrix& w, int rows) {
+void silu_times(float* x, const float* y, int n) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) store(x + i, silu_times(load8(x + i), load8(y + i)));
+    for (; i < n; i++) x[i] = silu_times(f32x8{} + x[i], f32x8{} + y[i])[0];
+}
+
+// Into how many pieces the `rows` of a product with W are shared out, which are computed `unit` at a time.
+int pieces_of(const Matrix& w, int rows, int unit) {
+    if (unit > 1) return std::max(1, rows / (unit * TILES_PER_PIECE));
     const int64_t by_size = w.rows * w.row_bytes / PIECE_BYTES, least = PIECES_PER_THREAD * omp_get_num_threads();
     return int(std::min<int64_t>(rows, std::max(by_size, least)));
 }
@@ -92,98 +117,108 @@ int spans_of(int length, int wanted) {
 }
 
 // `take(b, row, product)` for each row from..to of W and each sequence.
-template <class Take> void products(const Matrix& w, int from, int to, int batch, Input& input, Take take) {
+template <class Take> void products(const Matrix& w, int from, int to, Input& input, Take take) {
+    auto with_bias = [&](int b, int row, float product) { take(b, row, product + (w.bias ? w.bias[row] : 0)); };
+    if (by_tiles(w, input.batch()))
+        return multiply_by_tiles(w, from, to, for_tiles(input[0], w), input.apart(), input.batch(), with_bias);
     for (int row = from; row < to; row++)
-        for (int b = 0; b < batch; b++) take(b, row, row_dot(w, row, input[b]) + (w.bias ? w.bias[row] : 0));
+        for (int b = 0; b < input.batch(); b++) with_bias(b, row, row_dot(w, row, input[b]));
 }
 
 // `work(from, to)` for each piece of 0..rows, once `input` is prepared and made ready for W.
 template <class Prepare, class Work>
 void share_rows(Crew& crew, int phase, const Matrix& w, int rows, Input& input, Prepare prepare, Work work) {
-    const int pieces = pieces_of(w, rows);
+    const int unit = by_tiles(w, input.batch()) ? TILE_ROWS : 1, units = (rows + unit - 1) / unit;
+    const int pieces = pieces_of(w, rows, unit);
     auto get_ready = [&] { prepare(); input.ready_for(w); };
-    crew.share(phase, pieces, get_ready,
-               [&](int piece) { work(int64_t(rows) * piece / pieces, int64_t(rows) * (piece + 1) / pieces); });
+    auto edge = [&](int piece) { return std::min<int64_t>(rows, int64_t(units) * piece / pieces * unit); };
+    crew.share(phase, pieces, get_ready, [&](int piece) { work(edge(piece), edge(piece + 1)); });
 }
 
 // `take(b, row, product)` for each row of W and each sequence.
 template <class Prepare, class Take>
-void multiply(Crew& crew, int phase, const Matrix& w, int batch, Input& input, Prepare prepare, Take take) {
-    share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, batch, input, take); });
+void multiply(Crew& crew, int phase, const Matrix& w, Input& input, Prepare prepare, Take take) {
+    share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, input, take); });
 }
 
 template <class Number> class Pass {
   public:
-    Pass(const Model& model, int position, const float* cos, const float* sin, float* x, int threads)
-        : m(model), position(position), length(position + 1), cos(cos), sin(sin), x(x),
-          queries(model.heads / model.kv_heads), qkv_width((model.heads + 2 * model.kv_heads) * model.head_dim),
-          mixed_width(model.heads * model.head_dim),
-          spans(spans_of(length, PIECES_PER_THREAD * threads / (m.batch * m.kv_heads) + 1)),
-          crew(PHASES_PER_LAYER * model.num_layers), qkv(size_t(m.batch) * qkv_width),
-          activated(size_t(m.batch) * m.intermediate), mixed(size_t(m.batch) * spans * mixed_width),
-          parts(size_t(m.batch) * spans * m.heads) {
-        for (size_t i = 0; i < parts.size(); i++) parts[i].mixed = &mixed[i * m.head_dim];
+    Pass(const Model& model, const Tokens& tokens, float* x, int threads)
+        : m(model), t(tokens), x(x), queries(m.heads / m.kv_heads),
+          qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
+          crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width),
+          activated(size_t(t.batch) * m.intermediate), up(activated.size()) {
+        size_t count = 0;
+        for (int b = 0; b < t.batch; b++) {
+            const int length = t.positions[b] + 1;
+            const int spans = spans_of(length, PIECES_PER_THREAD * threads / (t.batch * m.kv_heads) + 1);
+            for (int head = 0; head < m.kv_heads; head++)
+                for (int span = 0; span < spans; span++)
+                    pieces.push_back({b, head, int(int64_t(length) * span / spans), int(int64_t(length) * (span + 1) / spans),
+                                      count + size_t(span) * m.heads + head * queries});
+            first_part.push_back(count);
+            count += size_t(spans) * m.heads;
+        }
+        first_part.push_back(count);
+        mixed.resize(count * m.head_dim), parts.resize(count);
+        for (size_t i = 0; i < count; i++) parts[i].mixed = &mixed[i * m.head_dim];
     }
 
     // What every thread does.
     void run() {
-        Input input(m.batch, std::max({m.hidden, m.intermediate, mixed_width}));
-        std::vector<float> q(size_t(m.batch) * mixed_width);
+        Input input(t.batch, std::max({m.hidden, m.intermediate, mixed_width}));
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
             const int phase = PHASES_PER_LAYER * l;
             auto normalize = [&](const float* weight) {
-                for (int b = 0; b < m.batch; b++) rms_norm(x + size_t(b) * m.hidden, weight, m.hidden, m.eps, input.row(b));
+                for (int b = 0; b < t.batch; b++) rms_norm(x + size_t(b) * m.hidden, weight, m.hidden, m.eps, input.row(b));
             };
             auto add = [&](int b, int row, float product) { x[size_t(b) * m.hidden + row] += product; };
 
-            multiply(crew, phase, layer.qkv, m.batch, input, [&] { normalize(layer.input_norm); },
+            multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); },
                      [&](int b, int row, float product) { qkv[size_t(b) * qkv_width + row] = product; });
-            attend_all(phase + 1, layer.cache, q);
-            multiply(crew, phase + 2, layer.o, m.batch, input, [&] { join_all(input); }, add);
+            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache); });
+            multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, add);
             gate_and_up(phase + 3, layer.gate_up, input, [&] { normalize(layer.post_attention_norm); });
-            multiply(crew, phase + 4, layer.down, m.batch, input, [&] { take_activated(input); }, add);
+            multiply(crew, phase + 4, layer.down, input, [&] { take_activated(input); }, add);
         }
     }
 
   private:
-    const Model& m;
-    const int position, length;
-    const float *cos, *sin;  // [head_dim / 2]
-    float* x;                // [batch, hidden], the residual stream
-    const int queries, qkv_width, mixed_width, spans;
-    Crew crew;
-    std::vector<float> qkv, activated, mixed;  // [batch, qkv_width], [batch, intermediate], [batch, span, heads, head_dim]
-    std::vector<Part> parts;                   // [batch, span, heads]
+    struct Piece {  // of attention: one key head of one sequence, over one span of its positions
+        int b, head, from, to;
+        size_t part;
+    };
 
-    // A piece is one key head of one sequence, over one span of positions. The new token's key and value are written by
-    // whoever has the span that they stand in.
-    void attend_all(int phase, const CacheView& cache, std::vector<float>& q) {
-        auto rotate_queries = [&] {
-            std::vector<float> turned(m.head_dim);
-            for (int b = 0; b < m.batch; b++)
-                for (int h = 0; h < m.heads; h++) {
-                    rotate(&qkv[size_t(b) * qkv_width + h * m.head_dim], cos, sin, m.head_dim, turned.data());
-                    arrange(turned.data(), m.head_dim, &q[size_t(b) * mixed_width + h * m.head_dim], (Number*)0);
-                }
-        };
-        crew.share(phase, m.batch * m.kv_heads * spans, rotate_queries, [&](int piece) {
-            const int span = piece % spans, head = piece / spans % m.kv_heads, b = piece / spans / m.kv_heads;
-            const int from = int64_t(length) * span / spans, to = int64_t(length) * (span + 1) / spans;
-            const size_t row = (size_t(b) * m.kv_heads + head) * m.max_len;
-            Number *k = (Number*)cache.keys + row * m.head_dim, *v = (Number*)cache.values + row * m.head_dim;
-            float *ks = cache.key_scale ? cache.key_scale + row : nullptr;
-            float *vs = cache.value_scale ? cache.value_scale + row : nullptr;
-            if (to == length) {
-                const float* key = &qkv[size_t(b) * qkv_width + (m.heads + head) * m.head_dim];
-                std::vector<float> turned(m.head_dim);
-                rotate(key, cos, sin, m.head_dim, turned.data());
-                write(turned.data(), k + size_t(position) * m.head_dim, ks + position);
-                write(key + m.kv_heads * m.head_dim, v + size_t(position) * m.head_dim, vs + position);
-            }
-            attend(&q[size_t(b) * mixed_width + head * queries * m.head_dim], queries, k, v, ks, vs, from, to, m.head_dim,
-                   &parts[(size_t(b) * spans + span) * m.heads + head * queries]);
-        });
+    const Model& m;
+    const Tokens& t;
+    float* x;  // [batch, hidden], the residual stream
+    const int queries, qkv_width, mixed_width;
+    Crew crew;
+    std::vector<float> qkv, activated, up, mixed;  // [batch, qkv_width], 2 x [batch, intermediate], [part, head_dim]
+    std::vector<Piece> pieces;
+    std::vector<Part> parts;         // for each sequence [span, heads]
+    std::vector<size_t> first_part;  // of each sequence, and of what would follow the last
+
+    // The new token's key and value are written by whoever has the span that they stand in.
+    void attend_piece(const Piece& piece, const CacheView& cache) {
+        const float *cos = t.cos + int64_t(piece.b) * t.angles_apart, *sin = t.sin + int64_t(piece.b) * t.angles_apart;
+        const float* heads = &qkv[size_t(piece.b) * qkv_width];  // queries, keys, values
+        const Rows where{t.tables + size_t(piece.b) * t.blocks_per_table, t.block_size, t.rows_per_block,
+                         t.rows_per_position, piece.head * t.rows_per_head};
+        std::vector<float> turned(m.head_dim), q(size_t(queries) * m.head_dim);
+        for (int j = 0; j < queries; j++) {
+            rotate(heads + (piece.head * queries + j) * m.head_dim, cos, sin, m.head_dim, turned.data());
+            arrange(turned.data(), m.head_dim, &q[j * m.head_dim], (Number*)0);
+        }
+        if (piece.to == t.positions[piece.b] + 1) {
+            const float* key = heads + (m.heads + piece.head) * m.head_dim;
+            const int64_t row = where.at(piece.to - 1);
+            rotate(key, cos, sin, m.head_dim, turned.data());
+            write(turned.data(), (Number*)cache.keys + row * m.head_dim, cache.key_scale + row);
+            write(key + m.kv_heads * m.head_dim, (Number*)cache.values + row * m.head_dim, cache.value_scale + row);
+        }
+        attend<Number>(q.data(), queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
     }
 
     void write(const float* from, float* to, float*) { std::copy(from, from + m.head_dim, to); }
@@ -198,46 +233,48 @@ template <class Number> class Pass {
 
     void join_all(Input& input) {
         std::vector<float> joined(m.head_dim);
-        for (int b = 0; b < m.batch; b++)
+        for (int b = 0; b < t.batch; b++) {
+            const int spans = int((first_part[b + 1] - first_part[b]) / m.heads);
             for (int h = 0; h < m.heads; h++) {
-                join_parts(&parts[size_t(b) * spans * m.heads + h], spans, m.heads, m.head_dim, joined.data());
+                join_parts(&parts[first_part[b] + h], spans, m.heads, m.head_dim, joined.data());
                 restore(joined.data(), m.head_dim, input.row(b) + h * m.head_dim, (Number*)0);
             }
+        }
     }
 
     template <class Prepare> void gate_and_up(int phase, const Matrix& w, Input& input, Prepare prepare) {
         const int half = w.rows / 2;
         share_rows(crew, phase, w, half, input, prepare, [&](int from, int to) {
-            auto gate = [&](int b, int row, float x) { activated[size_t(b) * half + row] = silu(x); };
-            auto up = [&](int b, int row, float x) { activated[size_t(b) * half + row - half] *= x; };
-            products(w, from, to, m.batch, input, gate);
-            products(w, from + half, to + half, m.batch, input, up);
+            products(w, from, to, input, [&](int b, int row, float x) { activated[size_t(b) * half + row] = x; });
+            products(w, from + half, to + half, input,
+                     [&](int b, int row, float x) { up[size_t(b) * half + row - half] = x; });
+            for (int b = 0; b < t.batch; b++)
+                silu_times(&activated[size_t(b) * half + from], &up[size_t(b) * half + from], to - from);
         });
     }
 
     void take_activated(Input& input) {
-        for (int b = 0; b < m.batch; b++)
+        for (int b = 0; b < t.batch; b++)
             std::copy_n(&activated[size_t(b) * m.intermediate], m.intermediate, input.row(b));
     }
 };
 
-template <class Number> void run_pass(const Model& m, int position, const float* cos, const float* sin, float* x) {
-    Pass<Number> pass(m, position, cos, sin, x, omp_get_max_threads());
+template <class Number> void run_pass(const Model& m, const Tokens& tokens, float* x) {
+    Pass<Number> pass(m, tokens, x, omp_get_max_threads());
 #pragma omp parallel
     pass.run();
 }
 
 }  // namespace
 
-// x: [batch, hidden], the new tokens' embeddings; becomes their hidden states after the final norm. cos, sin:
-// [head_dim / 2], for the position at which all of them stand.
-extern "C" void decode_layers(const Model* m, int position, const float* cos, const float* sin, float* x) {
+// x: [batch, hidden], the new tokens' embeddings; becomes their hidden states after the final norm.
+extern "C" void decode_layers(const Model* m, const Tokens* tokens, float* x) {
     switch (m->cache_format) {
-        case CACHE_FLOAT32: run_pass<float>(*m, position, cos, sin, x); break;
-        case CACHE_BFLOAT16: run_pass<bf16>(*m, position, cos, sin, x); break;
-        default: run_pass<int8_t>(*m, position, cos, sin, x);
+        case CACHE_FLOAT32: run_pass<float>(*m, *tokens, x); break;
+        case CACHE_BFLOAT16: run_pass<bf16>(*m, *tokens, x); break;
+        default: run_pass<int8_t>(*m, *tokens, x);
     }
-    for (int b = 0; b < m->batch; b++) {
+    for (int b = 0; b < tokens->batch; b++) {
         float* row = x + size_t(b) * m->hidden;
         rms_norm(row, m->norm, m->hidden, m->eps, row);
     }
@@ -252,7 +289,7 @@ extern "C" void multiply_rows(const Matrix* w, const float* x, int batch, float*
         auto copy = [&] {
             for (int b = 0; b < batch; b++) std::copy_n(x + size_t(b) * w->columns, w->columns, input.row(b));
         };
-        multiply(crew, 0, *w, batch, input, copy,
+        multiply(crew, 0, *w, input, copy,
                  [&](int b, int row, float product) { out[size_t(b) * w->rows + row] = product; });
     }
 }

@@ -5,6 +5,7 @@ norms' weights, which they want in float32.
 """
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,18 +14,19 @@ from torch import Tensor
 
 from minillm.decode_pass import require_plain_llama
 from minillm.errors import InputError
-from minillm.kv_cache import Cache, KVCache
+from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.model import DecoderLayer, Llama
 from minillm.native.build import native_library
+from minillm.placement import Placement
 from minillm.quantization import QuantizedWeight
 from minillm.quantized_linear import QuantizedLinear
 
 HEAD_DIM_UNIT = 16
 """A head's numbers are taken 16 at a time."""
 
-MOST_ROWS = 8
-"""Sequences at a time. Each reads a row of weights again, from the nearest cache: for many, a product is faster."""
+MOST_ROWS = 64
+"""Sequences at a time. For more, the library's product of whole matrices is as fast."""
 
 MOST_COLUMNS = 65536
 """What a row of quantized weights may have: the kernels keep its scales on the stack."""
@@ -56,11 +58,23 @@ class _Layer(ctypes.Structure):
 class _Model(ctypes.Structure):
     _fields_ = [("layers", _ADDRESS), ("norm", _ADDRESS),
                 *((name, _INT) for name in ("num_layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim",
-                                            "max_len", "cache_format", "batch")), ("eps", _FLOAT)]  # fmt: skip
+                                            "cache_format")), ("eps", _FLOAT)]  # fmt: skip
+
+
+class _Tokens(ctypes.Structure):
+    _fields_ = [*((name, _ADDRESS) for name in ("positions", "tables", "cos", "sin")),
+                *((name, ctypes.c_int64) for name in ("rows_per_block", "rows_per_position", "rows_per_head")),
+                *((name, _INT) for name in ("batch", "blocks_per_table", "block_size", "angles_apart"))]  # fmt: skip
 
 
 def _address(tensor: Tensor) -> ctypes.c_void_p:
     return _ADDRESS(tensor.data_ptr())
+
+
+def _placement(cache: Cache) -> Placement | None:
+    """Where a cache's keys and values lie. None for one that has no memory, or not one token per sequence to come."""
+    placement = getattr(cache, "placement", None)
+    return None if placement is None else placement()
 
 
 def _matrix(linear: Linear | QuantizedLinear, float32_bias: Tensor | None = None) -> _Matrix:
@@ -126,33 +140,39 @@ class NativeDecodePass:
         self._described: _Model | None = None  # the model with the cache that it ran on last
         self._described_for: tuple[object, ...] = ()
         self._layers: Any = None
-        self._angles_of: int | None = None  # the block of positions that `_cos` and `_sin` are for
+        self._angles_of: Sequence[int] = ()  # the positions that `_cos` and `_sin` are for
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """One token each for up to 8 sequences, on a `KVCache` of float32, bfloat16 or int8 made for this model.
+        """One token each for up to 64 sequences, on a cache of float32, bfloat16 or int8 made for this model.
 
         The last is not left to trust: the kernels write where they are told to.
         """
-        batch, q_len = ids.shape
-        config = self._model.config
-        if q_len != 1 or batch > MOST_ROWS or not isinstance(cache, KVCache):
+        where = _placement(cache)
+        if where is None or len(where.positions) > MOST_ROWS or tuple(ids.shape) != where.ids_shape:
             return False
-        shape = (config.num_hidden_layers, batch, config.num_key_value_heads, cache.max_seq_len, config.head_dim)
-        keys = cache.keys
-        return keys.shape == shape and keys.dtype in CACHE_FORMATS and keys.device.type == "cpu"
+        config = self._model.config
+        sizes = (config.num_hidden_layers, config.num_key_value_heads, config.head_dim)
+        return where.sizes == sizes and where.keys.dtype in CACHE_FORMATS and where.keys.device.type == "cpu"
 
-    def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
-        """Hidden states after the final norm, float32. Raises InputError where the cache is full."""
-        assert isinstance(cache, KVCache), "see takes"
-        cache.check_room(cache.length + 1)
-        model = self._model
-        x = model.embed_tokens(ids).float().contiguous()  # [B, 1, E]; float() copies nothing that is float32 already
-        described, position = self._describe(cache), cache.length
-        self._library.decode_layers(ctypes.byref(described), position, *self._angles(position), _address(x))
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
+        """Hidden states after the final norm, float32."""
+        where = _placement(cache)
+        assert where is not None, "see takes"
+        x = self._model.embed_tokens(ids).float().contiguous()  # [B, T, E]; float() copies nothing that is float32
+        cos, sin, angles_apart = self._angles(where.positions)
+        longest = max(map(len, where.tables))
+        padded = [[*table, *[0] * (longest - len(table))] for table in where.tables]
+        positions, tables = (torch.tensor(numbers, dtype=torch.int32) for numbers in (where.positions, padded))
+        tokens = _Tokens(
+            _address(positions), _address(tables), cos, sin,
+            where.rows_per_block, where.rows_per_position, where.rows_per_head,
+            len(where.positions), longest, where.block_size, angles_apart,
+        )  # fmt: skip
+        self._library.decode_layers(ctypes.byref(self._describe(where)), ctypes.byref(tokens), _address(x))
         return x
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:
-        """The scores of up to 8 rows, float32."""
+        """The scores of up to 64 rows, float32."""
         width = hidden.shape[-1]
         rows = hidden.numel() // width
         if rows > MOST_ROWS:
@@ -162,23 +182,28 @@ class NativeDecodePass:
         self._library.multiply_rows(ctypes.byref(self._head), _address(x), rows, _address(scores))
         return scores
 
-    def _angles(self, position: int) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
-        """Where the cosines and the sines of a position lie, [head_dim / 2] each; made for many positions at a time."""
-        block, row = divmod(position, POSITIONS_AT_A_TIME)
-        if block != self._angles_of:
-            start = block * POSITIONS_AT_A_TIME
-            positions = torch.arange(start, start + POSITIONS_AT_A_TIME)[None]  # [1, positions]
-            cos, sin = self._model.angles(positions, start + POSITIONS_AT_A_TIME)  # [1, 1, positions, D/2]
-            self._cos, self._sin = cos.contiguous(), sin.contiguous()
-            self._angles_of = block
-        offset = row * self._cos.stride(2) * self._cos.itemsize
-        return _ADDRESS(self._cos.data_ptr() + offset), _ADDRESS(self._sin.data_ptr() + offset)
+    def _angles(self, positions: Sequence[int]) -> tuple[ctypes.c_void_p, ctypes.c_void_p, int]:
+        """Where the cosines and the sines of the positions lie, [head_dim / 2] each, and how far apart they are.
 
-    def _describe(self, cache: KVCache) -> _Model:
+        Where all are the same, as in a sequence alone, tables for many steps are made at a time.
+        """
+        position = positions[0]
+        row, apart = 0, self._model.config.head_dim // 2
+        if all(other == position for other in positions):
+            row, apart = position % POSITIONS_AT_A_TIME, 0
+            start = position - row
+            positions = range(start, start + POSITIONS_AT_A_TIME)
+        if positions != self._angles_of:
+            cos, sin = self._model.angles(torch.tensor([positions]), max(positions) + 1)  # [1, 1, positions, D/2]
+            self._cos, self._sin, self._angles_of = cos.contiguous(), sin.contiguous(), positions
+        offset = row * self._cos.stride(2) * self._cos.itemsize
+        return _ADDRESS(self._cos.data_ptr() + offset), _ADDRESS(self._sin.data_ptr() + offset), apart
+
+    def _describe(self, where: Placement) -> _Model:
         """The addresses of model and cache; made anew only when the cache is another one, or has been released."""
-        tensors = (cache.keys, cache.values, *cache.scales)
+        tensors = (where.keys, where.values, *where.scales)
         # Memory is used again: an address alone does not say what lies there.
-        key = (*(tensor.data_ptr() for tensor in tensors), cache.keys.shape, cache.keys.dtype)
+        key = (*(tensor.data_ptr() for tensor in tensors), where.keys.shape, where.keys.dtype)
         if self._described is not None and key == self._described_for:
             return self._described
         config, model = self._model.config, self._model
@@ -192,6 +217,6 @@ class NativeDecodePass:
         self._described = _Model(
             ctypes.cast(self._layers, _ADDRESS), _address(self._norm), config.num_hidden_layers, config.hidden_size,
             config.intermediate_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
-            cache.max_seq_len, CACHE_FORMATS[cache.keys.dtype], cache.batch_size, config.rms_norm_eps,
+            CACHE_FORMATS[where.keys.dtype], config.rms_norm_eps,
         )  # fmt: skip
         return self._described

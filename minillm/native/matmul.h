@@ -1,0 +1,134 @@
+// Y = W X for a few vectors at once: each weight is read from memory once for all of them. From a handful of vectors on,
+// the time is no longer that of memory but that of the multiplications, and what counts is how often a number that has
+// been loaded is used. A tile is six rows of W by two vectors: its twelve sums stay in registers, and the eight numbers
+// that are loaded for a step make twelve products.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include <omp.h>
+
+#include "matvec.h"
+
+constexpr int TILE_ROWS = 6;
+constexpr int TILE_VECTORS = 2;
+constexpr int PANEL = 576;     // columns at a time: six rows of them, widened, stay in the nearest cache
+constexpr int FEW_FLOATS = 2;  // vectors from which tiles are faster than one vector after the other,
+constexpr int FEW_CODES = 8;   // for weights that have to be widened first
+
+static bool by_tiles(const Matrix& w, int batch) { return batch >= (w.format <= BFLOAT16 ? FEW_FLOATS : FEW_CODES); }
+
+static inline int padded(int columns) { return (columns + 2 * LANES - 1) / (2 * LANES) * (2 * LANES); }
+
+// Where the vector lies as tiles want it, once it is made ready.
+static float* for_tiles(const Activation& x, const Matrix& w) { return w.format == FLOAT32 ? x.values : x.arranged; }
+
+// In the order in which `load16` gives the weights, with zeros behind. For quantized weights the vector is rounded as it
+// would be if it were alone, so that a sequence gets the same numbers in any company.
+static void make_ready_for_tiles(const Activation& x, const Matrix& w) {
+    float* ready = for_tiles(x, w);
+    if (w.format == BFLOAT16) arrange(x.values, w.columns, ready, (bf16*)0);
+    if (w.format > BFLOAT16) {
+        quantize(x, w.columns);
+        for (int i = 0; i < w.columns; i++) ready[i] = x.codes[i] * x.scale[i / GROUP];
+    }
+    std::fill(ready + w.columns, ready + padded(w.columns), 0.0f);
+}
+
+// The rows of a tile lie in one piece: eight numbers of the first row, of the second, ..., then the next eight.
+static inline float* place(float* tile, int column) { return tile + column / LANES * (LANES * TILE_ROWS); }
+
+template <class Number> static inline void pack(const Number* w, int n, float* tile) {
+    f32x8 one, other;
+    int i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        load16(w + i, one, other);
+        store(place(tile, i), one), store(place(tile, i + LANES), other);
+    }
+    if (i == n) return;
+    for (int j = 0; j < 2 * LANES; j++) place(tile, i + j)[j % LANES] = i + j < n ? widen(w[i + j]) : 0;
+}
+
+static inline void pack_scaled(const int8_t* w, float scale, int n, float* tile) {
+    f32x8 one, other;
+    for (int i = 0; i < n; i += 2 * LANES) {
+        load16(w + i, one, other);
+        store(place(tile, i), one * scale), store(place(tile, i + LANES), other * scale);
+    }
+}
+
+static inline void pack_nibbles(const uint8_t* bytes, float scale, float least, float* tile) {  // one group
+    float values[GROUP];
+    for (int i = 0; i < GROUP / 2; i++) {
+        values[i] = (bytes[i] & 15) * scale + least;
+        values[i + GROUP / 2] = (bytes[i] >> 4) * scale + least;
+    }
+    for (int i = 0; i < GROUP; i += LANES) store(place(tile, i), load8(values + i));
+}
+
+// Columns from..from + n of one row, in float32.
+static void pack_row(const Matrix& w, int row, int from, int n, float* tile) {
+    const size_t at = row * w.row_bytes;
+    const char* codes = (const char*)w.codes + at;
+    switch (w.format) {
+        case FLOAT32: return pack((const float*)codes + from, n, tile);
+        case BFLOAT16: return pack((const bf16*)codes + from, n, tile);
+        case INT8: return pack_scaled((const int8_t*)codes + from, ((const float*)w.scale)[row], n, tile);
+    }
+    const uint16_t* scale = (const uint16_t*)((const char*)w.scale + at) + from / GROUP;
+    const uint16_t* least = w.format == Q4_1 ? (const uint16_t*)((const char*)w.minimum + at) + from / GROUP : nullptr;
+    for (int g = 0; g < n / GROUP; g++) {
+        const float step = from_half(scale[g]);
+        float* to = place(tile, g * GROUP);
+        if (w.format == Q8_0) pack_scaled((const int8_t*)codes + from + g * GROUP, step, GROUP, to);
+        else pack_nibbles((const uint8_t*)codes + (from + g * GROUP) / 2, step, least ? from_half(least[g]) : -8 * step, to);
+    }
+}
+
+// Memory is slow to answer: while this tile is multiplied, the weights of the next one are asked for, a little at a time.
+struct Ahead {
+    const char* from;
+    int step;  // bytes for each eight columns
+};
+
+template <int VECTORS>
+static inline void add_tile(const float* w, const float* x, int stride, int n, Ahead ahead, f32x8 (*sums)[TILE_ROWS]) {
+    f32x8 total[VECTORS][TILE_ROWS];
+    std::memcpy(total, sums, sizeof total);
+    for (int i = 0; i < n; i += LANES) {
+        fetch_ahead(ahead.from, i / LANES * ahead.step);
+        f32x8 numbers[VECTORS];
+        for (int v = 0; v < VECTORS; v++) numbers[v] = load8(x + size_t(v) * stride + i);
+        for (int r = 0; r < TILE_ROWS; r++) {
+            const f32x8 weights = load8(w + i * TILE_ROWS + r * LANES);
+            for (int v = 0; v < VECTORS; v++) total[v][r] += weights * numbers[v];
+        }
+    }
+    std::memcpy(sums, total, sizeof total);
+}
+
+// `take(b, row, product)` for each row from..to of W and each of `batch` vectors, which lie `stride` apart at x.
+template <class Take>
+static void multiply_by_tiles(const Matrix& w, int from, int to, const float* x, int stride, int batch, Take take) {
+    alignas(64) float tile[TILE_ROWS * PANEL];
+    std::vector<f32x8> memory(size_t(batch) * TILE_ROWS);
+    auto sums = (f32x8(*)[TILE_ROWS])memory.data();
+    for (int row = from; row < to; row += TILE_ROWS) {
+        const int rows = std::min(TILE_ROWS, to - row);
+        std::fill(memory.begin(), memory.end(), f32x8{});
+        for (int column = 0; column < w.columns; column += PANEL) {
+            const int n = std::min(PANEL, w.columns - column), wide = padded(n);
+            for (int r = 0; r < TILE_ROWS; r++) pack_row(w, row + std::min(r, rows - 1), column, n, tile + r * LANES);
+            const int next_row = row + TILE_ROWS < to ? row + TILE_ROWS : to + (omp_get_num_threads() - 1) * (to - from);
+            const char* next = (const char*)w.codes + next_row * w.row_bytes + TILE_ROWS * w.row_bytes * column / w.columns;
+            const int step = int(w.row_bytes * TILE_ROWS * LANES * TILE_VECTORS / (int64_t(w.columns) * batch)) + 1;
+            int b = 0;
+            for (; b + TILE_VECTORS <= batch; b += TILE_VECTORS, next += wide / LANES * step)
+                add_tile<TILE_VECTORS>(tile, x + size_t(b) * stride + column, stride, wide, {next, step}, sums + b);
+            if (b < batch) add_tile<1>(tile, x + size_t(b) * stride + column, stride, wide, {next, step}, sums + b);
+        }
+        for (int b = 0; b < batch; b++)
+            for (int r = 0; r < rows; r++) take(b, row + r, sum(sums[b][r]));
+    }
+}
