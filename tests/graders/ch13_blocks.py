@@ -203,9 +203,17 @@ SLOTS_OF = Grader(
 _BLOCKS, _HEADS, _DIM = 7, 2, 5
 
 
-def _gather_case(tables: Sequence[Sequence[int]], num_tokens: int, size: int, given: str, seed: int) -> Case:
+def _gather_case(
+    tables: Sequence[Sequence[int]],
+    num_tokens: int,
+    size: int,
+    given: str,
+    seed: int,
+    dtype: torch.dtype = torch.float32,
+) -> Case:
     def arguments() -> tuple[Tensor, Tensor]:
-        return random(_BLOCKS, size, _HEADS, _DIM, seed=seed), torch.tensor(tables)
+        part = random(_BLOCKS, size, _HEADS, _DIM, seed=seed)
+        return (40 * part).to(dtype) if dtype == torch.int8 else part, torch.tensor(tables)
 
     def observe(f: Function) -> Observation:
         part, rows = arguments()
@@ -280,6 +288,7 @@ GATHER_BLOCKS = Grader(
         _gather_case([[3, 5], [3, 2]], 8, 4, "two requests that share their first block; all are full", 43),
         _gather_case([[6, 2, 4]], 2, 1, "blocks of one token, and one more of them than is needed", 44),
         _gather_case([[2], [5]], 1, 4, "one token each", 45),
+        _gather_case([[3, 0], [6, 2]], 5, 3, "codes of 8 bits (int8)", 46, torch.int8),
     ],
     mutants=[
         Mutant(
@@ -344,6 +353,11 @@ GATHER_BLOCKS = Grader(
         Mutant(
             lambda part, tables, num_tokens: _whole(part, tables)[:, :num_tokens].transpose(0, 1),
             "You transpose requests and tokens. Tokens and heads change places: axes 1 and 2.",
+        ),
+        Mutant(
+            lambda part, tables, num_tokens: _by_request(part, tables, num_tokens).float(),
+            "You make float32 of whatever comes. Codes of 8 bits stay int8: what they stand for is somebody else's"
+            " affair, and four times as many bytes would be moved.",
         ),
         Mutant(
             lambda part, tables, num_tokens: part.index_select(0, tables),

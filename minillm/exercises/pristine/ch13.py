@@ -21,7 +21,7 @@ import hashlib  # noqa: F401 - here for you
 from array import array  # noqa: F401 - here for you
 from collections.abc import Sequence
 
-from jaxtyping import Float, Int
+from jaxtyping import Int, Num
 from torch import Tensor
 
 from minillm.engine.prefix_cache import NO_PARENT, is_same_prefix  # noqa: F401 - here for you
@@ -86,19 +86,20 @@ def slots_of(block_table: Sequence[int], start: int, num_tokens: int, block_size
 
 # --- 13.4 ------------------------------------------------------------------------------------------------------------
 def gather_blocks(
-    part: Float[Tensor, "blocks block_size num_kv_heads head_dim"],
+    part: Num[Tensor, "blocks block_size num_kv_heads head_dim"],
     tables: Int[Tensor, "requests most_blocks"],
     num_tokens: int,
-) -> Float[Tensor, "requests num_kv_heads num_tokens head_dim"]:
+) -> Num[Tensor, "requests num_kv_heads num_tokens head_dim"]:
     """The keys of several requests out of their blocks, each one's side by side, as attention wants them.
 
-    part: the keys (or values) of one layer, [num_blocks, block_size, Hkv, D].
+    part: the keys (or values) of one layer, [num_blocks, block_size, Hkv, D], of any dtype: in a cache of 8 bits they
+    are codes.
     tables: [R, most_blocks], one row of block numbers per request, in the order of its tokens. All rows are equally
     long: that of a shorter request is filled up with its own last block.
     num_tokens: how many tokens the longest request has. Cut all to that length: what lies behind a request's own
     last token is masked later, and is not your concern.
 
-    Return [R, Hkv, num_tokens, D]. Change nothing in `part`: it is the cache of everybody.
+    Return [R, Hkv, num_tokens, D], of the same dtype. Change nothing in `part`: it is the cache of everybody.
 
     About 2 lines.
     """
