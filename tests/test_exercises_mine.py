@@ -11,6 +11,7 @@ from tiny import oracle_pair, random_ids, random_model, save_tiny_model, tiny_co
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
 from minillm.engine import Engine
+from minillm.engine.log import StepLog
 from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
 from minillm.exercises.manifest import EXERCISES, find, select
@@ -113,7 +114,7 @@ def test_a_canary_in_truncate_explodes_in_the_second_turn_of_a_chat(tiny_dir):
 def many_requests():
     """The tokens of three requests in a pool that is too small for all: two share a prefix, one is there twice."""
     prompts = [random_ids(11, seed=seed)[0].tolist() for seed in (1, 2)]
-    engine = Engine(random_model(), num_blocks=9, block_size=4)
+    engine = Engine(random_model(), num_blocks=9, block_size=4, observer=StepLog().append)
     params = SamplingParams(max_tokens=6, ignore_eos=True)
     requests = [engine.add(ids, params) for ids in (prompts[0], [*prompts[0][:9], 3, 4], prompts[1], prompts[0])]
     while engine.has_work:

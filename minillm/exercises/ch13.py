@@ -25,6 +25,7 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from minillm.engine.prefix_cache import NO_PARENT, is_same_prefix  # noqa: F401 - here for you
+from minillm.engine.request import Request
 from minillm.errors import InputError  # noqa: F401 - here for you
 from minillm.exercises import todo
 
@@ -146,3 +147,22 @@ def find(self, token_ids: Sequence[int]) -> list[int]:
     About 12 lines.
     """
     todo("13.6")
+
+
+# --- 13.7 ------------------------------------------------------------------------------------------------------------
+def tokens_held(requests: Sequence[Request], block_size: int) -> int:
+    """How many slots hold the keys and values of a token? What is reserved beyond that is waste.
+
+    Of a request you need two things:
+
+        request.block_table      its blocks, in the order of its tokens
+        request.num_computed     how many of its tokens have been computed: the first ones, and only they are in the
+                                 cache. There may be more tokens, and more blocks, than that
+
+    Several requests may share full blocks at their beginning. What is in a shared block is held once.
+
+    The engine says this in its log for every step, beside the number of blocks in use.
+
+    About 8 lines.
+    """
+    todo("13.7")

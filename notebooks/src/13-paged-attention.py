@@ -458,6 +458,7 @@ from jaxtyping import Int, Num
 from torch import Tensor
 
 from minillm.engine.prefix_cache import NO_PARENT, is_same_prefix
+from minillm.engine.request import Request
 from minillm.errors import InputError
 from minillm.exercises import check, hint, todo
 
@@ -597,6 +598,28 @@ def find(self, token_ids: Sequence[int]) -> list[int]:
 
 
 check("13.6", find)  # and hint("13.6"), when you are stuck
+
+
+# %%
+def tokens_held(requests: Sequence[Request], block_size: int) -> int:
+    """How many slots hold the keys and values of a token? What is reserved beyond that is waste.
+
+    Of a request you need two things:
+
+        request.block_table      its blocks, in the order of its tokens
+        request.num_computed     how many of its tokens have been computed: the first ones, and only they are in the
+                                 cache. There may be more tokens, and more blocks, than that
+
+    Several requests may share full blocks at their beginning. What is in a shared block is held once.
+
+    The engine says this in its log for every step, beside the number of blocks in use.
+
+    About 8 lines.
+    """
+    todo("13.7")
+
+
+check("13.7", tokens_held)  # and hint("13.7"), when you are stuck
 
 # %% [markdown]
 # Many requests on your own code: whatever of yours is finished in `minillm/exercises/` takes the place of the engine's.

@@ -86,4 +86,18 @@ EXERCISES: tuple[Exercise, ...] = (
         called=_WITH_MANY,
         section="equal-hashes-are-no-proof",
     ),
+    Exercise(
+        "13.7",
+        "What is really held",
+        "minillm.engine.log:tokens_held",
+        (
+            "Which blocks can be shared, and which cannot? Count the two kinds apart.",
+            "divmod(request.num_computed, block_size) says how many blocks of a request are full, and how many tokens"
+            " lie in the one behind them.",
+            "Put the full ones, request.block_table[:whole], of all requests into one set. The result is its size times"
+            " block_size, and the rest of each request.",
+        ),
+        called="when many requests share an engine that somebody observes, in every step",
+        section="the-same-beginning",
+    ),
 )
