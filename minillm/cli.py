@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 VERBS = {
     "generate": "answer or continue one prompt",
     "chat": "talk with the model, turn by turn",
+    "batch": "answer a file of requests, many at a time",
     "fetch": "get a model's weights",
     "inspect": "what a model is: shapes, parameters by part, tokenizer, what is unusual",
     "fit": "how much memory a model needs, and whether a GPU has it",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from minillm.cli import Parser, add_model_flags, add_sampling_flags, guarded, load_llm, sampling_params
 from minillm.errors import InputError, MissingError
 from minillm.exercises.mine import FINISHED, check_exercises_fit, running_on_mine
-from minillm.trace_page import check_destination
+from minillm.page import check_destination
 
 if TYPE_CHECKING:
     from minillm.generation import Generation

@@ -15,6 +15,7 @@ from minillm.kv_cache import Cache, KVCache, NoCache, new_kv_cache
 from minillm.loading import DEFAULT_MODEL, load
 from minillm.loading.loader import tell_on_stderr
 from minillm.machine.limits import known_limits
+from minillm.page import check_destination
 from minillm.rope import is_turned_alike
 from minillm.sampler import SamplingParams
 
@@ -68,16 +69,25 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         progress: bool = False,
+        timeline: str | Path | None = None,
     ) -> list[Completion]: ...
     def generate(
-        self, prompt: Any, params: SamplingParams | Any = None, *, progress: bool = False
+        self,
+        prompt: Any,
+        params: SamplingParams | Any = None,
+        *,
+        progress: bool = False,
+        timeline: str | Path | None = None,
     ) -> Completion | list[Completion]:
         """Continue one prompt, or several. Several are computed together (see `engine`): each gets the tokens that it
         would get alone (in float32; in half precision, rounding may decide between two nearly equal ones).
 
         params: for all prompts, or as many as there are prompts. progress: show a bar on stderr. Every prompt is
-        checked before any is run; one that then cannot go on ends alone, with finish_reason "error".
+        checked before any is run; one that then cannot go on ends alone, with finish_reason "error". timeline: a file
+        for a web page that shows which request was computed when, and what the cache held.
         """
+        if timeline is not None:
+            self._check_timeline(prompt, Path(timeline))
         if not isinstance(prompt, list | tuple):
             return self.start(_text(prompt), params).run()
         texts = [_text(one) for one in prompt]
@@ -88,7 +98,10 @@ class LLM:
         for _, one in requests:
             one.check_against_vocabulary(self.config.vocab_size)
         if not self.config.turns_by_length:  # which one pass over sequences of several lengths cannot do
-            return generate_many(self.model, self.tokenizer, requests, kv_dtype=self.kv_dtype, progress=progress)
+            page = None if timeline is None else Path(timeline)
+            return generate_many(
+                self.model, self.tokenizer, requests, kv_dtype=self.kv_dtype, progress=progress, timeline=page
+            )
         return [self._request(ids, one, self.new_cache(len(ids) + one.max_tokens)).run() for ids, one in requests]
 
     def stream(self, prompt: str | Any, params: SamplingParams | None = None) -> Iterator[str]:
@@ -163,6 +176,17 @@ class LLM:
     def _request(self, ids: Sequence[int], params: SamplingParams, cache: Cache, **times: float) -> Generation:
         bandwidth = self.limits.bandwidth_bytes_per_s if self.limits else None
         return Generation(self.model, self.tokenizer, ids, params, cache, bandwidth_bytes_per_s=bandwidth, **times)
+
+    def _check_timeline(self, prompt: Any, page: Path) -> None:
+        """Raise InputError if there will be no timeline, or it could not be written."""
+        if not isinstance(prompt, list | tuple):
+            raise InputError("a timeline shows requests beside each other: give a list of prompts")
+        if self.config.turns_by_length:
+            raise InputError(
+                "a timeline shows requests that are computed together, and this model's run one by one, for its rope"
+                " scaling turns keys by each sequence's length: leave the timeline out"
+            )
+        check_destination(page)
 
     def new_cache(self, max_seq_len: int) -> KVCache:
         """An empty cache for one sequence of up to max_seq_len tokens, or of the model's context if that is less."""

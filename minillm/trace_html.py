@@ -16,9 +16,10 @@ from minillm.device import dtype_name
 from minillm.generation import Generation
 from minillm.kv_cache import KVCache
 from minillm.model import weight_bytes_per_pass
+from minillm.page import write_page
 from minillm.sampling_params import SamplingParams
 from minillm.trace import ceiling_sentence
-from minillm.trace_page import render, write_page
+from minillm.trace_page import render
 
 ALTERNATIVES = 4
 """How many alternatives per token a request is asked for when its user asked for none: enough to see a choice."""

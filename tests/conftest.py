@@ -5,6 +5,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 import setuptools  # noqa: F401 - it replaces distutils, and refuses to where something has imported that before
+from web_pages import start_browser
 
 from minillm.cli import wait_politely
 from minillm.errors import InputError
@@ -136,3 +137,11 @@ def oracle_tokenizer(model_dir):
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(model_dir)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A headless Chromium, for all tests of web pages."""
+    driver = start_browser(tmp_path_factory.mktemp("chromium"))
+    yield driver
+    driver.quit()

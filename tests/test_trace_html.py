@@ -5,7 +5,6 @@ import json
 import math
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -13,18 +12,19 @@ from pathlib import Path
 
 import pytest
 from tiny import save_tiny_model
+from web_pages import HOSTILE, OpenPage, embedded
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
 from minillm.errors import InputError
 from minillm.metrics import decode_ceiling, tokens_held
 from minillm.model import weight_bytes_per_pass
+from minillm.page import check_destination, write_page
 from minillm.trace import human_bytes, human_seconds
 from minillm.trace_html import MOST_PROMPT_TOKENS, trace_of, with_alternatives, write_trace
-from minillm.trace_page import check_destination, render, write_page
+from minillm.trace_page import render
 
 BANDWIDTH = 2e9
-HOSTILE = "</script><script>document.title='taken'</script><!-- \"'`\\ & {{TRACE}} שלום 👩‍👩‍👧 \x07\x1b\x00 \u202e"
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,6 @@ def run(tiny, prompt="the cat sat on", *, params=None, stop_after=None, **start)
         if count == stop_after:
             break
     return generation
-
-
-def embedded(html):
-    """The trace that a page carries, read as a browser reads it: up to the first end of a script."""
-    data = re.search(r'<script type="application/json" id="trace">(.*?)</script>', html, re.DOTALL)
-    assert data, "the page has no trace"
-    return json.loads(data[1])
 
 
 def trace(generation, bandwidth=BANDWIDTH):
@@ -293,7 +286,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_generated(
     (tmp_path / "a-file").touch()
     code, out, err = call(capsys, *on(tiny_dir), "--trace-html", str(tmp_path / place))
     assert (code, out) == (2, "")
-    assert "trace page cannot be written" in err
+    assert "page cannot be written" in err
     assert str(tmp_path) in err
     assert err.count("\n") == 1, "one sentence, and nothing was begun"
     assert [path.name for path in tmp_path.iterdir()] == ["a-file"]
@@ -352,60 +345,8 @@ def test_ctrl_c_still_leaves_a_page(tiny_dir, tmp_path):
 # --- The page, in a browser ---------------------------------------------------------------------------------
 
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-CHROMEDRIVER = shutil.which("chromedriver")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A headless Chromium that logs its console and its requests."""
-    if not (CHROMIUM and CHROMEDRIVER):
-        pytest.skip("the page is tried in Chromium: install chromium and chromium-driver (chromedriver) to run this")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    quiet = ("background-networking", "component-update", "sync", "gpu", "dev-shm-usage")
-    for flag in ("headless=new", "no-sandbox", "no-first-run", *(f"disable-{name}" for name in quiet)):
-        options.add_argument(f"--{flag}")
-    options.add_argument("--window-size=1280,1000")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    yield driver
-    driver.quit()
-
-
-class Page:
+class Page(OpenPage):
     """A trace page, open in the browser."""
-
-    def __init__(self, browser, file):
-        self.browser = browser
-        self.file = file
-        self.data = embedded(file.read_text(encoding="utf-8"))
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        self.prefer("light")
-        browser.get("about:blank")
-        for log in ("browser", "performance"):
-            browser.get_log(log)
-        browser.get(file.as_uri())
-
-    def js(self, expression):
-        return self.browser.execute_script(f"return {expression}")
-
-    def text(self, name):
-        return self.js(f"document.getElementById('{name}').textContent")
-
-    def click(self, name):
-        self.browser.find_element("id", name).click()
-
-    def press(self, key):
-        self.browser.find_element("tag name", "body").send_keys(key)
-
-    def prefer(self, scheme):
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def scrub(self, seconds):
         """Move the slider as a finger does: a new value, and its event."""
@@ -424,11 +365,6 @@ class Page:
 
     def squares(self, kind):
         return self.js(f"document.querySelectorAll('#slots .{kind}').length")
-
-    def wait(self, condition, seconds=30):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.browser, seconds, poll_frequency=0.02).until(lambda _: condition())
 
 
 @pytest.fixture
@@ -468,10 +404,8 @@ def test_every_kind_of_request_loads_without_a_request_or_an_error_and_ends_with
         assert page.text("answer") == generation.completion().text, name
         assert page.text("about").startswith("tiny"), name
         assert page.js("document.title") == "The journey of a request: tiny", name
-        assert page.browser.get_log("browser") == [], name
-        events = [json.loads(entry["message"])["message"] for entry in page.browser.get_log("performance")]
-        sent = {e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"}
-        assert {url for url in sent if not url.startswith("data:")} == {page.file.as_uri()}, name
+        assert page.complaints() == [], name
+        assert page.addresses() == {page.file.as_uri()}, name
 
 
 def test_it_plays_to_the_end_and_shows_every_token(tiny, show):
@@ -611,44 +545,18 @@ def test_both_colour_schemes_follow_the_system_and_the_button(tiny, show):
     assert background(page) == dark
 
 
-CONTRAST = """
-const luminance = (text) => {
-  const canvas = document.createElement("canvas").getContext("2d");
-  canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1);
-  const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3)
-    .map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const ground = (e) => {
-  for (let at = e; at; at = at.parentElement) {
-    const colour = getComputedStyle(at).backgroundColor;
-    if (colour !== "rgba(0, 0, 0, 0)") return colour;
-  }
-};
-const low = [];
-for (const e of document.querySelectorAll("p, b, strong, span, h1, h2, h3, small, bdi, dd, dt, li, button, summary")) {
-  if (!e.textContent.trim() || !e.checkVisibility({visibilityProperty: true})) continue;
-  const [a, b] = [luminance(getComputedStyle(e).color), luminance(ground(e))];
-  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  if (ratio < 4.5) low.push([e.tagName, e.className, e.textContent.slice(0, 20), ratio]);
-}
-return low;
-"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_can_be_read_on_its_ground(tiny, show, scheme):
     page = show(run(tiny))
     page.prefer(scheme)
     page.press("\ue010")
-    assert page.browser.execute_script(CONTRAST) == [], "WCAG AA asks for a contrast of 4.5"
+    assert page.low_contrast() == [], "WCAG AA asks for a contrast of 4.5"
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_a_narrow_screen_needs_no_sideways_scrolling(tiny, show, width):
     page = show(kinds_of_requests(tiny)["hostile text"])
-    metrics = {"width": width, "height": 844, "deviceScaleFactor": 2, "mobile": True}
-    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    page.narrow(width)
     page.press("\ue010")
     page.wait(lambda: page.js("document.getElementById('timeline').viewBox.baseVal.width") < width)
     assert page.js("document.documentElement.scrollWidth") <= width
@@ -669,12 +577,7 @@ def test_whoever_wants_less_motion_gets_none_but_the_replay_s(tiny, show):
 
 def test_every_control_has_a_name(tiny, show):
     page = show(run(tiny))
-    unnamed = [
-        element.get_attribute("outerHTML")
-        for element in page.browser.find_elements("css selector", "button, input, select, svg[role]")
-        if element.is_displayed() and not element.accessible_name
-    ]
-    assert unnamed == []
+    assert page.unnamed_controls() == []
 
 
 def test_numbers_are_written_as_the_command_line_writes_them(tiny, show):

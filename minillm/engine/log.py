@@ -75,6 +75,11 @@ class StepRecord:
         return sum(part.num_tokens for part in self.parts)
 
     @property
+    def is_step(self) -> bool:
+        """Whether something was done, if only in vain: not where requests were just ended from outside."""
+        return bool(self.parts) or self.ended_s > self.started_s
+
+    @property
     def ended_s(self) -> float:
         """When the step was over, on the clock of `started_s`."""
         return self.started_s + self.schedule_s + self.forward_s + self.sample_s

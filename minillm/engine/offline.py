@@ -1,6 +1,7 @@
 """generate_many: a list of requests through an engine to the end, in the order in which they were given."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -10,7 +11,9 @@ from minillm.config import ModelConfig
 from minillm.engine.answer import Answer
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.engine import Engine
+from minillm.engine.log import StepLog
 from minillm.engine.paged_kv_cache import paged_bytes_per_token
+from minillm.engine.timeline import write_timeline
 from minillm.generation import Completion
 from minillm.model import Llama
 from minillm.sampling_params import SamplingParams
@@ -19,6 +22,9 @@ from minillm.tokenizer import Tokenizer
 BLOCK_SIZE = 16
 MAX_BATCH_SIZE = 16
 """Requests at a time. On a CPU more of them gain little: a pass over sixteen rows is bound by arithmetic already."""
+
+TITLE_TOKENS = 24
+"""Of a prompt, in a timeline: more do not fit into a row."""
 
 KV_BYTES = 2**30
 """What the cache takes at most, unless a single request needs more."""
@@ -31,25 +37,37 @@ def generate_many(
     *,
     kv_dtype: torch.dtype | None = None,
     progress: bool = False,
+    timeline: Path | None = None,
 ) -> list[Completion]:
     """The completions of (prompt ids, params), which have been checked. kv_dtype: as for `Engine`. progress: a bar on
-    stderr, in tokens.
+    stderr, in tokens. timeline: where to write the page that shows who computed what when (see `timeline`).
     """
+    log = StepLog()
     if not requests:
+        if timeline is not None:
+            write_timeline(timeline, log)
         return []
     num_blocks = _blocks(model.config, kv_dtype or model.dtype, requests)
     engine = Engine(
-        model, num_blocks=num_blocks, kv_dtype=kv_dtype, block_size=BLOCK_SIZE, max_batch_size=MAX_BATCH_SIZE
+        model,
+        num_blocks=num_blocks,
+        kv_dtype=kv_dtype,
+        block_size=BLOCK_SIZE,
+        max_batch_size=MAX_BATCH_SIZE,
+        observer=None if timeline is None else log.append,
     )
     answers = [Answer(engine, tokenizer, ids, params) for ids, params in requests]
     by_id = {answer.request.request_id: answer for answer in answers}
-    with _progress(enabled=progress) as bar:
+    with progress_bar(enabled=progress) as bar:
         done = bar.add_task("requests", total=len(answers), tokens=0)
         while engine.has_work:
             for output in engine.step():
                 piece = by_id[output.request.request_id].take(output)
                 bar.advance(done, int(piece.finish_reason is not None))
             bar.update(done, tokens=sum(answer.request.num_generated for answer in answers))
+    if timeline is not None:
+        beginnings = {name: answer.request.prompt_ids[:TITLE_TOKENS] for name, answer in by_id.items()}
+        write_timeline(timeline, log, {name: tokenizer.decode(ids) for name, ids in beginnings.items()})
     return [answer.completion() for answer in answers]
 
 
@@ -64,7 +82,8 @@ def _blocks(
     return max(needs[0], min(sum(needs[:MAX_BATCH_SIZE]), affordable))
 
 
-def _progress(*, enabled: bool) -> Progress:
+def progress_bar(*, enabled: bool) -> Progress:
+    """A bar on stderr: how many requests have ended, and, as the task's field `tokens`, how many tokens there are."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -93,13 +93,6 @@ function drawTimeline(chart, trace, replay) {
   }
 }
 
-/** The round number (1, 2 or 5 times a power of ten) that is not below `about`. */
-function roundStep(about) {
-  if (!(about > 0)) return 0;
-  const power = 10 ** Math.floor(Math.log10(about));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= about * 0.999);
-}
-
 /** How many tokens one square of the cache's picture stands for, so that there are not too many squares. */
 function tokensPerSquare(slots, mostSquares = 700) {
   return Math.max(1, roundStep(slots / mostSquares));

@@ -4,7 +4,6 @@
 
 const trace = JSON.parse(document.getElementById("trace").textContent);
 const replay = makeReplay(trace);
-const $ = (id) => document.getElementById(id);
 
 const SPEEDS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50];
 const prefill = trace.passes[0];
@@ -17,13 +16,6 @@ let frameAt = 0;
 let moveLine = () => {};
 
 // --- What does not change --------------------------------------------------------------------------------
-
-function element(tag, className = "", text = "") {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text) made.textContent = text;
-  return made;
-}
 
 function buildAbout() {
   const made = counted(trace.tokens.length, "token");
@@ -462,25 +454,10 @@ function listen() {
   $("timeline").addEventListener("pointermove", (event) => {
     if ($("timeline").hasPointerCapture(event.pointerId)) scrubTo(event);
   });
-  $("theme").addEventListener("click", () => {
-    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-    nameTheme();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", nameTheme);
   new ResizeObserver(() => {
     moveLine = drawTimeline($("timeline"), trace, replay);
     moveLine(seconds);
   }).observe($("timeline").parentElement);
-}
-
-function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-}
-
-function nameTheme() {
-  $("theme").textContent = isDark() ? "Light" : "Dark";
-  $("theme").setAttribute("aria-label", `Switch to the ${isDark() ? "light" : "dark"} colours`);
 }
 
 buildAbout();
@@ -491,7 +468,6 @@ buildPartsNote();
 buildCache();
 buildCeiling();
 buildSpeeds();
-nameTheme();
 listen();
 moveLine = drawTimeline($("timeline"), trace, replay);
 show();
