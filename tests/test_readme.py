@@ -1,12 +1,13 @@
 """The README is run, not trusted: its example by hand, the files and verbs that it names."""
 
 import doctest
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from minillm.cli import VERBS
+from minillm.cli import VERBS, main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -45,3 +46,24 @@ def test_the_gate_finds_the_test_command_of_the_readme():
     pattern = r'^    (pip install -e "\.\[test\]".*pytest)$'
     assert len(re.findall(pattern, README, re.MULTILINE)) == 1
     assert r"""^    \(pip install -e "\.\[test\]".*pytest\)$""" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.real_model
+def test_the_batch_in_the_readme_is_answered_as_it_says(model_dir, tmp_path, capsys):
+    """All but the time of the answer, which is no part of what it promises."""
+    section = README.split("## A file of requests")[1].split("\n## ")[0]
+    questions, answers = re.findall(r"```json\n(.*?)```", section, re.DOTALL)
+    source, target = tmp_path / "questions.jsonl", tmp_path / "answers.jsonl"
+    source.write_text(questions, encoding="utf-8")
+    assert main(["batch", str(source), "-o", str(target), "--dtype", "float32"]) == 1
+    assert _without_times(target.read_text(encoding="utf-8")) == _without_times(answers)
+    assert "has all 2 answers, 1 of them errors; 37 tokens in, 8 out, " in capsys.readouterr().err
+
+
+def _without_times(lines):
+    """The lines in the order of their ids, without what differs from run to run, and from version to version."""
+    found = [json.loads(line) for line in lines.splitlines()]
+    for line in found:
+        for name in ("created", "system_fingerprint"):
+            line["response"]["body"].pop(name, None)
+    return sorted(found, key=lambda line: line["custom_id"])

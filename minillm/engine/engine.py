@@ -183,7 +183,7 @@ class Engine:
         outputs = []
         for request, choice in zip(requests, chosen, strict=True):
             if isinstance(choice, Exception):
-                request.error = str(choice)
+                request.error, request.own_fault = str(choice), isinstance(choice, InputError)
                 if isinstance(choice, NumbersError):
                     self._clear_blocks(request)
                 self._finish(request, "error")

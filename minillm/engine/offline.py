@@ -58,7 +58,7 @@ def generate_many(
     )
     answers = [Answer(engine, tokenizer, ids, params) for ids, params in requests]
     by_id = {answer.request.request_id: answer for answer in answers}
-    with _progress(enabled=progress) as bar:
+    with progress_bar(enabled=progress) as bar:
         done = bar.add_task("requests", total=len(answers), tokens=0)
         while engine.has_work:
             for output in engine.step():
@@ -82,7 +82,8 @@ def _blocks(
     return max(needs[0], min(sum(needs[:MAX_BATCH_SIZE]), affordable))
 
 
-def _progress(*, enabled: bool) -> Progress:
+def progress_bar(*, enabled: bool) -> Progress:
+    """A bar on stderr: how many requests have ended, and, as the task's field `tokens`, how many tokens there are."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

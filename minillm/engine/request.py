@@ -20,7 +20,7 @@ class Request:
     token_ids: the prompt, then what was generated. num_computed: how many of them have keys and values in the cache;
     those lie in the blocks of `block_table`, in this order. num_cached: prompt tokens that were found there at the
     last admission. num_preemptions: how often it lost its blocks. finish_reason: None, "stop", "length", "abort" or
-    "error"; `error` then holds the sentence.
+    "error"; `error` then holds the sentence, and own_fault says whether the request's own parameters are the reason.
     """
 
     request_id: str
@@ -35,6 +35,7 @@ class Request:
     num_preemptions: int = 0
     finish_reason: str | None = None
     error: str | None = None
+    own_fault: bool = False
 
     def __post_init__(self) -> None:
         self.token_ids = list(self.prompt_ids)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 PREFIX, LOCK = ".minillm-scratch-", "lock"
 # Between making a directory and locking it a moment passes; an unlocked one younger than this is left alone.
@@ -30,7 +30,7 @@ def scratch_directory(parent: Path) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
         with (directory / LOCK).open("w", encoding="utf-8") as lock:
-            _try_lock(lock)
+            try_lock(lock)
             content = directory / "content"
             content.mkdir()
             yield content
@@ -48,7 +48,7 @@ def remove_abandoned(parent: Path) -> None:
 def _is_abandoned(directory: Path) -> bool:
     try:
         with (directory / LOCK).open("r+", encoding="utf-8") as lock:
-            return _try_lock(lock)
+            return try_lock(lock)
     except OSError:
         return _age_s(directory) > GRACE_S
 
@@ -60,7 +60,7 @@ def _age_s(directory: Path) -> float:
         return 0.0
 
 
-def _try_lock(file: IO[str]) -> bool:
+def try_lock(file: IO[Any]) -> bool:
     """Take the exclusive lock of an open file without waiting; False if another process holds it."""
     try:
         if os.name == "nt":

@@ -1,0 +1,1 @@
+"""OpenAI's batch files: a request in each line, through one engine, into a file that a killed run goes on with."""

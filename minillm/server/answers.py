@@ -1,0 +1,174 @@
+"""From what came out of the engine to the body of an answer."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from minillm.decode import ending_ids
+from minillm.detokenizer import StreamDecoder
+from minillm.generation import Completion as Generated
+from minillm.generation import TokenLogprob as GeneratedLogprob
+from minillm.sampling_params import SamplingParams
+from minillm.server.errors import RequestError, server_error
+from minillm.server.prepare import Prepared, Served
+from minillm.server.responses import (
+    AssistantMessage,
+    ChatChoice,
+    ChatCompletion,
+    ChatLogprobs,
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    FinishReason,
+    PromptTokensDetails,
+    TokenLogprob,
+    TopLogprob,
+    Usage,
+)
+from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
+from minillm.tokenizer import Tokenizer
+
+LEAST_LOGPROB = -9999.0
+"""What stands for minus infinity, which JSON lacks, as in OpenAI's API."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What an answer has besides its choices. id: without the prefix that says what it is of. created: seconds since
+    1970.
+    """
+
+    id: str
+    created: int
+    fingerprint: str | None = None
+
+
+def answer(
+    request: ChatCompletionRequest | CompletionRequest,
+    prepared: Prepared,
+    generated: Sequence[Generated],
+    served: Served,
+    envelope: Envelope,
+) -> ChatCompletion | Completion:
+    """The body of a 200. `generated` has one completion for each of `prepared.requests`, all of them at their ends."""
+    model, created, fingerprint = served.name, envelope.created, envelope.fingerprint
+    used, asked = usage(prepared, generated), [params for _, params in prepared.requests]
+    if isinstance(request, ChatCompletionRequest):
+        return ChatCompletion(
+            id=f"chatcmpl-{envelope.id}",
+            created=created,
+            model=model,
+            choices=[_chat_choice(i, one, asked[i], served) for i, one in enumerate(generated)],
+            usage=used,
+            system_fingerprint=fingerprint,
+        )
+    per_prompt = len(generated) // len(prepared.prompts)
+    return Completion(
+        id=f"cmpl-{envelope.id}",
+        created=created,
+        model=model,
+        choices=[
+            _completion_choice(i, one, asked[i], served, prepared.echoes[i // per_prompt])
+            for i, one in enumerate(generated)
+        ],
+        usage=used,
+        system_fingerprint=fingerprint,
+    )
+
+
+def failure(error: str, own_fault: bool) -> RequestError:
+    """The error of a request that could not go on: 400 if its parameters are the reason, else 500."""
+    return RequestError(error, code="invalid_value") if own_fault else server_error(error)
+
+
+def usage(prepared: Prepared, generated: Sequence[Generated]) -> Usage:
+    """Tokens of all choices. Of a prompt with several, the first one's prefix counts as cached."""
+    per_prompt = len(generated) // len(prepared.prompts)
+    prompt_tokens = sum(map(len, prepared.prompts))
+    completion_tokens = sum(len(one.token_ids) for one in generated)
+    firsts = generated[::per_prompt]
+    # A request that lost its blocks may have found some of its own answer again, which is no part of its prompt.
+    cached = sum(min(one.metrics.cached_tokens, len(one.prompt_token_ids)) for one in firsts)
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=prompt_tokens + completion_tokens,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
+    )
+
+
+def _chat_choice(index: int, generated: Generated, params: SamplingParams, served: Served) -> ChatChoice:
+    logprobs = None
+    if generated.logprobs is not None:
+        shown = _shown(generated, ending_ids(params, served.config), served.tokenizer)
+        logprobs = ChatLogprobs(content=[chat_logprob(one, served.tokenizer) for one, _ in shown])
+    message = AssistantMessage(content=generated.text)
+    return ChatChoice(index=index, message=message, logprobs=logprobs, finish_reason=_reason(generated))
+
+
+def _completion_choice(
+    index: int, generated: Generated, params: SamplingParams, served: Served, echo: str
+) -> CompletionChoice:
+    logprobs = None
+    if generated.logprobs is not None:
+        shown = _shown(generated, ending_ids(params, served.config), served.tokenizer)
+        logprobs = CompletionLogprobs(
+            tokens=[_text(one.token_id, served.tokenizer) for one, _ in shown],
+            token_logprobs=[_finite(one.logprob) for one, _ in shown],
+            top_logprobs=[_by_text(one, served.tokenizer) for one, _ in shown],
+            text_offset=[offset for _, offset in shown],
+        )
+    return CompletionChoice(
+        index=index, text=echo + generated.text, logprobs=logprobs, finish_reason=_reason(generated)
+    )
+
+
+def _reason(generated: Generated) -> FinishReason:
+    assert generated.finish_reason in ("stop", "length"), "an answer is made of what came to its end"
+    return cast(FinishReason, generated.finish_reason)
+
+
+def chat_logprob(logprob: GeneratedLogprob, tokenizer: Tokenizer) -> TokenLogprob:
+    """A token's entry in a chat's logprobs."""
+    chosen = _top(logprob.token_id, logprob.logprob, tokenizer)
+    top = [_top(token_id, value, tokenizer) for token_id, value in logprob.top]
+    return TokenLogprob(token=chosen.token, logprob=chosen.logprob, bytes=chosen.bytes, top_logprobs=top)
+
+
+def _top(token_id: int, logprob: float, tokenizer: Tokenizer) -> TopLogprob:
+    data = tokenizer.id_to_bytes(token_id)
+    return TopLogprob(token=data.decode(errors="replace"), logprob=_finite(logprob), bytes=list(data))
+
+
+def _by_text(logprob: GeneratedLogprob, tokenizer: Tokenizer) -> dict[str, float]:
+    """The likeliest tokens' log-probabilities by their texts. Of several with one text, the likeliest counts."""
+    by_text: dict[str, float] = {}
+    for token_id, value in (*logprob.top, (logprob.token_id, logprob.logprob)):
+        by_text.setdefault(_text(token_id, tokenizer), _finite(value))
+    return by_text
+
+
+def _text(token_id: int, tokenizer: Tokenizer) -> str:
+    return tokenizer.id_to_bytes(token_id).decode(errors="replace")
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, LEAST_LOGPROB)
+
+
+def _shown(generated: Generated, ends: Collection[int], tokenizer: Tokenizer) -> list[tuple[GeneratedLogprob, int]]:
+    """The tokens that the text is made of, each with the character at which it begins.
+
+    Not among them: the token that ended the request, and those that lie in a matched stop string.
+    """
+    decoder, offset, shown = StreamDecoder(tokenizer), 0, []
+    for one in generated.logprobs or ():
+        shown.append((one, min(offset, len(generated.text))))
+        offset += len(decoder.add(one.token_id))
+    if generated.finish_reason == "stop" and shown:
+        if shown[-1][0].token_id in ends:
+            shown.pop()
+        else:
+            while shown and shown[-1][1] >= len(generated.text):
+                shown.pop()
+    return shown
