@@ -313,7 +313,7 @@ from collections.abc import Sequence
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan
 from minillm.exercises import check, hint, todo
-from minillm.machine.roofline import Machine, Work, decode_work, forward_flops, shortest_seconds
+from minillm.machine.roofline import Machine, Work, decode_work, forward_bytes, forward_flops, shortest_seconds
 from minillm.machine.shape import ModelShape, num_active_params, num_params
 
 
