@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from minillm.cli import Parser, add_model_flags, guarded, load_llm
 from minillm.errors import InputError
 from minillm.generate import say
+from minillm.page import check_destination
 
 if TYPE_CHECKING:
     from minillm.batch_file.orders import Survey
@@ -50,6 +51,9 @@ def _parser() -> Parser:
     parser.add_argument("--max-batch-size", type=int, metavar="N", help="requests computed at a time (default: 16)")
     parser.add_argument("--kv-memory", metavar="SIZE", help="what their keys and values may take (default: 1GiB)")
     parser.add_argument("--served-model-name", metavar="NAME", help="the requests' name for it (default: --model's)")
+    parser.add_argument(
+        "--timeline", type=Path, metavar="FILE", help="write a page that shows who was computed when (a short batch's)"
+    )
     add_model_flags(parser)
     return parser
 
@@ -86,6 +90,8 @@ def _checked(args: argparse.Namespace) -> int | None:
         raise InputError(f"--max-batch-size must be at least 1, not {args.max_batch_size}")
     if args.input.exists() and args.output.exists() and args.output.samefile(args.input):
         raise InputError(f"{args.output} is the input: name another file for the answers")
+    if args.timeline is not None:
+        check_destination(args.timeline)
     return None if args.kv_memory is None else parse_memory(args.kv_memory)
 
 
@@ -102,16 +108,19 @@ def _run(
     from minillm.batch_file.orders import orders
     from minillm.batch_file.work import Work
     from minillm.engine.engine import Engine
+    from minillm.engine.log import StepLog
     from minillm.engine.offline import KV_BYTES, MAX_BATCH_SIZE, progress_bar
+    from minillm.engine.timeline import write_timeline
     from minillm.server.prepare import Served
 
-    size = args.max_batch_size or MAX_BATCH_SIZE
+    size, log = args.max_batch_size or MAX_BATCH_SIZE, StepLog()
     engine = Engine(
         llm.model,
         kv_bytes=kv_bytes or KV_BYTES,
         kv_dtype=llm.kv_dtype,
         max_batch_size=size,
         token_budget=max(TOKEN_BUDGET, size),
+        observer=None if args.timeline is None else log.append,
     )
     pool = engine.scheduler.pool
     room = min(llm.config.max_position_embeddings, pool.num_blocks * engine.scheduler.block_size + 1)
@@ -125,11 +134,21 @@ def _run(
         def tell(totals: "Totals", tokens: int) -> None:
             bar.update(done, completed=len(before.ids) + totals.lines, tokens=tokens)
 
-        work = Work(engine, Served(name, llm.tokenizer, llm.config, room), output, fingerprint=fingerprint, tell=tell)
+        work = Work(
+            engine,
+            Served(name, llm.tokenizer, llm.config, room),
+            output,
+            fingerprint=fingerprint,
+            keep_titles=args.timeline is not None,
+            tell=tell,
+        )
         try:
             work.run(filterfalse(lambda order: order.id in before.ids, orders(args.input, seen)))
         except KeyboardInterrupt:
             interrupted = True
+    if args.timeline is not None:
+        write_timeline(args.timeline, log, work.titles)
+        say(f"who was computed when is in {args.timeline}: open it in a browser")
     totals, seconds = work.totals, time.monotonic() - started
     answered, failed = len(before.ids) + totals.lines, before.failed + totals.failed
     if interrupted:

@@ -397,6 +397,19 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tiny_dir, files, monkey
     assert len(run(capsys, tiny_dir, files)[2]) == 12
 
 
+def test_a_timeline_names_the_requests_by_their_lines(tiny_dir, files, tmp_path, capsys):
+    write(files[0], [completion("alone", "the cat", max_tokens=2), completion("twins", "the dog", max_tokens=2, n=2)])
+    page = tmp_path / "timeline.html"
+    code, said, _ = run(capsys, tiny_dir, files, "--timeline", str(page))
+    assert code == 0
+    assert "timeline.html: open it in a browser" in " ".join(said.split())
+    html = page.read_text(encoding="utf-8")
+    assert all(f'"{title}"' in html for title in ("alone", "twins 0", "twins 1"))
+    code, said, _ = run(capsys, tiny_dir, files, "--timeline", str(tmp_path))
+    assert code == 2
+    assert "it is a directory" in said
+
+
 def test_a_file_is_fed_as_there_is_room_for_it(llm, files):
     """However long the file, the engine holds no more requests than twice what it runs at a time."""
     write(files[0], [completion(f"id-{i}", TEXTS[i % 6], max_tokens=1 + i % 3) for i in range(60)])

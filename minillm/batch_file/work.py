@@ -40,7 +40,11 @@ class _Job:
 
 
 class Work:
-    """Runs orders on an engine that belongs to it alone. `tell` is called after each step with what is done so far."""
+    """Runs orders on an engine that belongs to it alone. `tell` is called after each step with what is done so far.
+
+    `titles` are the names of the engine's requests, by their ids: the custom_ids, with a number where a line asks for
+    several choices. They are kept where `keep_titles` says so.
+    """
 
     def __init__(
         self,
@@ -49,10 +53,13 @@ class Work:
         output: OutputFile,
         *,
         fingerprint: str | None = None,
+        keep_titles: bool = False,
         tell: Callable[[Totals, int], None] = lambda totals, tokens: None,
     ) -> None:
         self.engine, self.served, self.output, self.fingerprint = engine, served, output, fingerprint
         self.totals = Totals()
+        self.titles: dict[str, str] = {}
+        self._keep_titles = keep_titles
         self._tell = tell
         self._jobs: dict[str, tuple[_Job, Answer]] = {}  # by the requests' ids
         self._most = engine.scheduler.max_batch_size * (1 + WAITING_PER_RUNNING)
@@ -87,6 +94,10 @@ class Work:
             return
         job = _Job(order, order.request, prepared, answers, left=len(answers))
         self._jobs |= {one.request.request_id: (job, one) for one in answers}
+        if self._keep_titles:
+            name = str(order.custom_id)
+            names = [name] if len(answers) == 1 else [f"{name} {i}" for i in range(len(answers))]
+            self.titles |= {one.request.request_id: title for one, title in zip(answers, names, strict=True)}
 
     def _add_all(self, prepared: Prepared) -> list[Answer]:
         answers: list[Answer] = []
