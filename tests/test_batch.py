@@ -426,6 +426,21 @@ def test_a_file_is_fed_as_there_is_room_for_it(llm, files):
     assert engine.scheduler.pool.num_used == 0
 
 
+def test_a_line_that_the_engine_refuses_in_part_leaves_nothing_in_it(llm, files):
+    """The second prompt needs more than the whole cache; the first one, which is in the engine by then, goes too."""
+    write(files[0], [completion("half", ["x", "the cat sat on the mat " * 2]), completion("good", "x")])
+    engine = Engine(llm.model, num_blocks=1, block_size=16)
+    with OutputFile(files[1]) as output:
+        doing = work.Work(engine, Served("tiny", llm.tokenizer, llm.config, max_length=96), output)
+        doing.run(orders(files[0], survey(files[0])))
+    answers = by_id(files[1])
+    assert answers["half"]["response"]["status_code"] == 400
+    assert "needs" in answers["half"]["response"]["body"]["error"]["message"]
+    assert texts(answers["good"]) == alone(llm, completion("good", "x"))
+    assert not engine.has_work
+    assert engine.scheduler.pool.num_used == 0
+
+
 def test_an_input_that_changes_meanwhile_is_noticed(files):
     write(files[0], many(3))
     seen = survey(files[0])
