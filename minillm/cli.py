@@ -26,6 +26,7 @@ VERBS = {
     "fit": "how much memory a model needs, and whether a GPU has it",
     "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure speed and memory, alone or beside other engines",
+    "bench_batch": "measure many requests at once, beside static batching and the machine's limits",
     "quality": "what fewer bits cost: perplexity and KL divergence against float32",
     "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return importlib.import_module(f"minillm.{argv[0]}").main(argv[1:])
     from importlib.metadata import version  # not at the top: it costs every verb 50 ms
 
-    listing = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
+    listing = "\n".join(f"  {verb:<11} {what}" for verb, what in VERBS.items())
     parser = Parser(
         prog="minillm",
         usage="minillm VERB [options]",

@@ -10,6 +10,8 @@ from tiny import oracle_pair, random_ids, random_model, save_tiny_model, tiny_co
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
+from minillm.engine import Engine
+from minillm.engine.log import StepLog
 from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
 from minillm.exercises.manifest import EXERCISES, find, select
@@ -107,6 +109,53 @@ def test_a_canary_in_truncate_explodes_in_the_second_turn_of_a_chat(tiny_dir):
     first.run()
     with bind({"5.6": _canary("5.6")}), pytest.raises(OwnCodeError, match=r"RuntimeError: canary 5\.6"):
         llm.start("the cat sat", SamplingParams(max_tokens=4), cache=cache, cached_ids=first.prompt_ids)
+
+
+@pytest.mark.parametrize("exercise_id", ["12.3", "12.4"])
+def test_a_canary_in_the_scheduler_explodes_when_several_prompts_are_generated_together(tiny_dir, exercise_id):
+    llm = LLM(tiny_dir, device="cpu", dtype="float32")
+    expected = f"RuntimeError: canary {exercise_id}".replace(".", r"\.")
+    with bind({exercise_id: _canary(exercise_id)}), pytest.raises(OwnCodeError, match=expected):
+        llm.generate(["the cat", "sat"], SamplingParams(max_tokens=4))
+
+
+def test_the_reader_s_scheduler_gives_the_tokens_of_the_engine_s_own_and_its_calls_are_counted(tiny_dir, own):
+    write_solutions(own)
+    llm, params = LLM(tiny_dir, device="cpu", dtype="float32"), SamplingParams(max_tokens=6, ignore_eos=True)
+    expected = [answer.token_ids for answer in llm.generate(["the cat", "sat"], params)]
+    said = []
+    with running_on_mine("12.3,12.4", said.append):
+        assert [answer.token_ids for answer in llm.generate(["the cat", "sat"], params)] == expected
+    assert said[0] == "running on your own code: 12.3 continue_running, 12.4 make_room"
+    assert said[1].startswith("calls of your code: 12.3 continue_running x 6, 12.4 make_room x ")
+
+
+def many_requests():
+    """The tokens of three requests in a pool that is too small for all: two share a prefix, one is there twice."""
+    prompts = [random_ids(11, seed=seed)[0].tolist() for seed in (1, 2)]
+    engine = Engine(random_model(), num_blocks=9, block_size=4, observer=StepLog().append)
+    params = SamplingParams(max_tokens=6, ignore_eos=True)
+    requests = [engine.add(ids, params) for ids in (prompts[0], [*prompts[0][:9], 3, 4], prompts[1], prompts[0])]
+    while engine.has_work:
+        engine.step()
+    return [request.generated_ids for request in requests]
+
+
+@pytest.mark.parametrize("exercise", select("13"), ids=lambda exercise: exercise.id)
+def test_a_canary_of_chapter_13_explodes_when_many_requests_share_the_engine(exercise):
+    told = rf"your {exercise.id} .* raised RuntimeError: canary {exercise.id}"
+    with bind({exercise.id: _canary(exercise.id)}), pytest.raises(OwnCodeError, match=told):
+        many_requests()
+
+
+def test_many_requests_get_the_same_tokens_on_the_readers_own_blocks_and_prefixes(own):
+    from minillm.exercises import reader_files
+
+    write_solutions(own)
+    expected = many_requests()
+    with bind({exercise.id: reader_files.load(exercise) for exercise in select("13")}) as calls:
+        assert many_requests() == expected
+    assert set(calls) == {exercise.id for exercise in select("13")}, "some of the reader's code did not run"
 
 
 def test_solutions_from_the_file_give_the_same_logits_in_chunks_and_after_a_step_back(own):

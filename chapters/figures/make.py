@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from plots import ch02, ch03, ch04, ch05, ch06, ch07, ch08, ch09, ch10, ch14
+from plots import ch02, ch03, ch04, ch05, ch06, ch07, ch08, ch09, ch10, ch12, ch13, ch14
 
 PLOTS: dict[str, Callable[[], str]] = {
     **ch02.PLOTS,
@@ -19,6 +19,8 @@ PLOTS: dict[str, Callable[[], str]] = {
     **ch08.PLOTS,
     **ch09.PLOTS,
     **ch10.PLOTS,
+    **ch12.PLOTS,
+    **ch13.PLOTS,
     **ch14.PLOTS,
 }
 

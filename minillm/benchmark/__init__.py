@@ -15,4 +15,5 @@ turns.py            rounds in which all engines are measured, one after the othe
 watch.py            was the machine quiet?
 summary.py          medians, ratios, shares of the ceilings
 report.py           tables for people, JSON for programs
+many/               many requests at once: `python -m minillm.bench_batch`
 """

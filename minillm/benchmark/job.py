@@ -1,7 +1,7 @@
 """The whole of a benchmark: the ceilings, every mode in turn, and whether the engines agree."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -103,19 +103,22 @@ def _our_spec(job: Job, subject: Subject) -> EngineSpec:
 
 def _everything(job: Job, subject: Subject, findings: Findings) -> dict[str, Any]:
     return {
-        "command": job.command,
-        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "machine": {
-            "name": device_title(job.device),
-            "device": str(job.device),
-            "threads": torch.get_num_threads(),
-        },
-        "versions": _versions(),
-        "model": {"name": subject.name, "parameters": num_params(shape_of(subject.checkpoint.config))},
-        "trusted": not findings.cautions,
-        "cautions": findings.cautions,
+        **provenance(job.command, job.device, subject, findings.cautions),
         "modes": findings.modes,
         "agreement": {mode.name: agreement_json(found) for mode, found in findings.agreement.items()},
+    }
+
+
+def provenance(command: str, device: torch.device, subject: Subject, cautions: Sequence[str]) -> dict[str, Any]:
+    """What was run when, on what, with what, and why it is not to be trusted, where it is not."""
+    return {
+        "command": command,
+        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "machine": {"name": device_title(device), "device": str(device), "threads": torch.get_num_threads()},
+        "versions": _versions(),
+        "model": {"name": subject.name, "parameters": num_params(shape_of(subject.checkpoint.config))},
+        "trusted": not cautions,
+        "cautions": list(cautions),
     }
 
 

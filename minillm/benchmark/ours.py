@@ -9,6 +9,10 @@ import torch
 from jaxtyping import Float
 
 from minillm.benchmark.engine import EngineSpec
+from minillm.benchmark.many.check import Checked, check
+from minillm.benchmark.many.decode_curve import decode_together
+from minillm.benchmark.many.serve import Served, Serving, serve
+from minillm.benchmark.many.workload import Ask
 from minillm.compiled import compile_decode, wants_compiled
 from minillm.device import DTYPES, clock
 from minillm.errors import InputError, MissingError
@@ -64,6 +68,18 @@ class MinillmEngine:
         seconds = clock(self.device) - started
         cache.truncate(length)
         return seconds
+
+    def decode_together(self, batch: int, context: int, steps: int) -> float:
+        """Seconds for `steps` steps of our engine for many requests; see `decode_together`."""
+        return decode_together(self.model, batch, context, steps)
+
+    def serve(self, asks: Sequence[Ask], serving: Serving) -> Served:
+        """A set of requests to its end, by the policy that is asked for."""
+        return serve(self.model, asks, serving)
+
+    def check(self, asks: Sequence[Ask], serving: Serving) -> Checked:
+        """Whether their tokens are those of each request alone."""
+        return check(self.model, asks, serving)
 
     def next_logits(self, ids: Sequence[int]) -> Float[np.ndarray, " vocab"]:
         return prefill(self.model, ids, self._new_cache(len(ids), 1))[0].float().cpu().numpy()

@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from minillm.benchmark.engine import EngineSpec
+from minillm.benchmark.many.check import Checked
+from minillm.benchmark.many.serve import Served, Serving
+from minillm.benchmark.many.workload import Workload
 from minillm.errors import InputError
 
 
@@ -66,6 +69,18 @@ class RemoteEngine:
     def top(self, tokens: int, seed: int) -> Top:
         """What the engine thinks follows random ids."""
         return Top(**self._ask(do="top", tokens=tokens, seed=seed))
+
+    def decode_together(self, batch: int, context: int, steps: int) -> float:
+        """Seconds for `steps` steps in which `batch` requests decode; see `MinillmEngine.decode_together`."""
+        return self._ask(do="decode_together", batch=batch, context=context, steps=steps)["seconds"]
+
+    def serve(self, workload: Workload, serving: Serving) -> Served:
+        """A set of requests to its end; see `many/serve.py`."""
+        return Served.from_json(self._ask(do="serve", workload=asdict(workload), serving=asdict(serving)))
+
+    def check(self, workload: Workload, serving: Serving) -> Checked:
+        """Whether each of them gets the tokens that it gets alone; see `many/check.py`."""
+        return Checked.from_json(self._ask(do="check", workload=asdict(workload), serving=asdict(serving)))
 
     def peak_bytes(self) -> int | None:
         """The most that its process has held beyond what it held once imported; None where that is not known."""

@@ -81,7 +81,7 @@ class Report:
         if not rows:
             return
         prefill = what == PREFILL
-        table = _table()
+        table = new_table()
         table.add_column(what, no_wrap=True)
         table.add_column("engine", no_wrap=True)
         columns = ("tok/s", "least to most", "TTFT" if prefill else "a pass", "MFU" if prefill else "MBU", "ours/it")
@@ -92,9 +92,9 @@ class Report:
             table.add_row(
                 point if row.engine == MINILLM else "",
                 row.engine,
-                _rate(row.median),
-                f"{_rate(row.least)} to {_rate(row.most)}",
-                _duration(row.seconds_per_pass),
+                rate(row.median),
+                f"{rate(row.least)} to {rate(row.most)}",
+                duration(row.seconds_per_pass),
                 f"{row.utilization:.0%}",
                 "" if row.ratio is None else f"{row.ratio:.2f}",
             )
@@ -102,7 +102,7 @@ class Report:
         self.say("")
 
     def _memory(self, result: Result) -> None:
-        table = _table()
+        table = new_table()
         for title in ("memory", "weights", "KV", "peak", "peak/(weights+KV)", "load"):
             table.add_column(title, justify="left" if title == "memory" else "right", no_wrap=True)
         for title, memory in result.memory.items():
@@ -148,13 +148,16 @@ def agreement_json(found: Mapping[str, Agreement]) -> dict[str, Any]:
     return {title: {"verdict": agreed.verdict, **asdict(agreed)} for title, agreed in found.items()}
 
 
-def _rate(tokens_per_s: float) -> str:
+def rate(tokens_per_s: float) -> str:
+    """Tokens per second, as a figure."""
     return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:.1f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds or milliseconds, whichever reads better."""
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
-def _table() -> Table:
+def new_table() -> Table:
+    """Columns without lines between them."""
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

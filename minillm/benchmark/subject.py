@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from minillm.benchmark.engine import TRANSFORMERS
-from minillm.benchmark.plan import Mode, Plan
+from minillm.benchmark.plan import Mode
 from minillm.benchmark.random_model import random_config, write_random_model
 from minillm.errors import InputError
 from minillm.loading import DEFAULT_MODEL, Checkpoint, open_checkpoint, resolve
@@ -15,6 +16,15 @@ from minillm.loading.weight_formats import weight_formats
 from minillm.user_cache import user_cache
 
 Tell = Callable[[str], None]
+
+
+@runtime_checkable
+class Lengths(Protocol):
+    """What is going to be computed: a `Plan`, say."""
+
+    def check_context(self, longest: int) -> None:
+        """Raises InputError where a sequence would grow beyond the model's context of `longest` tokens."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class Subject:
 
 
 @contextmanager
-def random_subject(shape: str, plan: Plan, modes: Collection[Mode], tell: Tell) -> Iterator[Subject]:
+def random_subject(shape: str, plan: Lengths, modes: Collection[Mode], tell: Tell) -> Iterator[Subject]:
     """Random weights of a well-known shape. Raises InputError where they cannot be what is asked for."""
     if _reads_file(modes):
         raise InputError("--quantize file takes the weights as a .gguf file stores them: give one with --model")
@@ -41,7 +51,7 @@ def random_subject(shape: str, plan: Plan, modes: Collection[Mode], tell: Tell) 
 
 @contextmanager
 def subject(
-    model: str | None, plan: Plan, modes: Collection[Mode], peers: Collection[str], tell: Tell
+    model: str | None, plan: Lengths, modes: Collection[Mode], peers: Collection[str], tell: Tell
 ) -> Iterator[Subject]:
     """The model that is named, or the default one. Raises InputError or MissingError where it cannot be used."""
     name = DEFAULT_MODEL if model is None else model

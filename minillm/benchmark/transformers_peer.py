@@ -20,6 +20,8 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from minillm.benchmark.engine import EngineSpec
+from minillm.benchmark.many.serve import Served, Serving, served
+from minillm.benchmark.many.workload import Ask
 from minillm.device import DTYPES, clock
 
 
@@ -74,19 +76,47 @@ class TransformersEngine:
             cache.crop(held - cache.get_seq_length())  # a negative number of tokens: that many are removed
         return times[-1] - times[0]
 
+    def serve(self, asks: Sequence[Ask], serving: Serving) -> Served:
+        """Static batching: batches of `max_batch_size` in the order of arrival, padded on the left to their longest
+        prompt, each until its longest answer is there. That is what `generate` does with a list of prompts.
+        """
+        started = clock(self.device)
+        times: list[list[float]] = []
+        for first in range(0, len(asks), serving.max_batch_size):
+            batch = asks[first : first + serving.max_batch_size]
+            came = [seconds - started for seconds in self._generate_padded(batch)]
+            times += [came[: ask.new_tokens] for ask in batch]  # what was computed beyond that, nobody asked for
+        return served(clock(self.device) - started, times)
+
+    def _generate_padded(self, batch: Sequence[Ask]) -> list[float]:
+        """The seconds on the clock at which each new token of the batch was there."""
+        longest = max(len(ask.prompt_ids) for ask in batch)
+        ids = torch.zeros(len(batch), longest, dtype=torch.long)  # [B, T]
+        mask = torch.zeros_like(ids)  # [B, T]
+        for row, ask in enumerate(batch):
+            ids[row, longest - len(ask.prompt_ids) :] = torch.tensor(ask.prompt_ids)
+            mask[row, longest - len(ask.prompt_ids) :] = 1
+        new_tokens = max(ask.new_tokens for ask in batch)
+        return self._generate(ids.to(self.device), DynamicCache(), new_tokens, mask.to(self.device))[1]
+
     def next_logits(self, ids: Sequence[int]) -> Float[np.ndarray, " vocab"]:
         with torch.inference_mode():
             logits = self.model(torch.tensor([ids], device=self.device)).logits  # [1, T, V]
         return logits[0, -1].float().cpu().numpy()
 
     def _generate(
-        self, ids: Int[Tensor, "batch length"], cache: Any, new_tokens: int
+        self,
+        ids: Int[Tensor, "batch length"],
+        cache: Any,
+        new_tokens: int,
+        mask: Int[Tensor, "batch length"] | None = None,
     ) -> tuple[Int[Tensor, "batch longer"], list[float]]:
         """All ids, and the seconds on the clock at which each new token of the batch was there."""
         times = _Times(self.device)
         longer = self.model.generate(
             ids,
-            attention_mask=torch.ones_like(ids),
+            attention_mask=torch.ones_like(ids) if mask is None else mask,
+            pad_token_id=0,  # said, because it warns otherwise where a model has none
             **{self.cache_argument: cache},
             do_sample=False,
             min_new_tokens=new_tokens,

@@ -9,6 +9,12 @@ operating system says of the process's memory is said of that engine. Commands a
     {"do": "top", "tokens": 16, "seed": 1}                      -> {"ids": [.., ..], "logits": [.., ..], "std": ...}
     {"do": "peak"}                                              -> {"bytes": ...}
 
+Of engines for many requests (`many/`):
+
+    {"do": "decode_together", "batch": 16, "context": 256, "steps": 32}    -> {"seconds": ...}
+    {"do": "serve", "workload": {...}, "serving": {...}}                   -> {"total_s": ..., "ttft_s": [...], ...}
+    {"do": "check", "workload": {...}, "serving": {...}}                   -> {"tokens": ..., "differences": [...], ...}
+
 An error of the user's is answered by {"error": "one sentence"}.
 """
 
@@ -17,6 +23,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import IO, Any
 
 import numpy as np
@@ -43,6 +50,9 @@ class Worker:
             "decode": self._decode,
             "top": self._top,
             "peak": self._peak,
+            "decode_together": self._decode_together,
+            "serve": self._serve,
+            "check": self._check,
         }
         try:
             return verbs[command["do"]](command)
@@ -85,6 +95,28 @@ class Worker:
 
             return {"bytes": torch.cuda.max_memory_allocated(self.device)}
         return {"bytes": status_bytes("VmHWM") - self.before_bytes if STATUS.exists() else None}
+
+    def _decode_together(self, command: Command) -> Answer:
+        return {"seconds": self._many.decode_together(command["batch"], command["context"], command["steps"])}
+
+    def _serve(self, command: Command) -> Answer:
+        return asdict(self._many.serve(*self._asks(command)))
+
+    def _check(self, command: Command) -> Answer:
+        return asdict(self._many.check(*self._asks(command)))
+
+    @property
+    def _many(self) -> Any:
+        """The engine, of which more is asked here than of every engine."""
+        return self.engine
+
+    def _asks(self, command: Command) -> tuple[Any, Any]:
+        """The requests and how to serve them, as the engine takes them."""
+        from minillm.benchmark.many.serve import Serving
+        from minillm.benchmark.many.workload import Workload
+
+        workload = Workload.from_json(command["workload"])
+        return workload.asks(self.engine.vocab_size), Serving(**command["serving"])
 
     def _random_ids(self, command: Command) -> list[int]:
         """The same for every engine that is given the same seed."""

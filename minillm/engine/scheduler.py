@@ -122,14 +122,23 @@ class Scheduler:
         for request in sorted(self.running, key=lambda request: request.num_to_compute > 1):
             if request not in self.running:
                 continue  # it had to give way meanwhile
-            num_tokens = min(request.num_to_compute, self.token_budget - plan.num_tokens)
-            while num_tokens and not self._give_blocks(request, num_tokens, plan):
-                num_tokens = min(num_tokens, self._room(request))
-                if not num_tokens:
-                    youngest = self._youngest_unserved(plan)
-                    self._preempt(youngest, plan)
-                    num_tokens = 0 if youngest is request else 1
-            self._put(request, num_tokens, plan)
+            wanted = min(request.num_to_compute, self.token_budget - plan.num_tokens)
+            self._put(request, self._make_room(request, wanted, plan), plan)
+
+    def _make_room(self, request: Request, num_tokens: int, plan: Plan) -> int:
+        """Blocks for as many of a running request's next `num_tokens` tokens as there is room for: how many those are.
+
+        Where there is none even for one, the youngest that can gives its blocks back. 0 if that is the request itself.
+        """
+        while num_tokens and not self._give_blocks(request, num_tokens, plan):
+            if room := self._room(request):
+                num_tokens = min(num_tokens, room)
+                continue
+            youngest = self._youngest_unserved(plan)
+            self._preempt(youngest, plan)
+            if youngest is request:
+                return 0
+        return num_tokens
 
     def _youngest_unserved(self, plan: Plan) -> Request:
         """The running request to give way: never one that this step already has tokens of."""

@@ -14,6 +14,8 @@ CHAPTERS = {
     9: "chapters/09-two-resources.md",
     10: "chapters/10-will-it-fit.md",
     11: "chapters/11-bringing-up-the-box.md",
+    12: "chapters/12-batching.md",
+    13: "chapters/13-paged-attention.md",
     14: "chapters/14-quantization.md",
 }
 

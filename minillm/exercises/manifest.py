@@ -4,7 +4,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from minillm.errors import InputError
-from minillm.exercises.chapters import ch01, ch02, ch03, ch04, ch05, ch06, ch07, ch08, ch09, ch10, ch11, ch14
+from minillm.exercises.chapters import (
+    ch01,
+    ch02,
+    ch03,
+    ch04,
+    ch05,
+    ch06,
+    ch07,
+    ch08,
+    ch09,
+    ch10,
+    ch11,
+    ch12,
+    ch13,
+    ch14,
+)
 from minillm.exercises.exercise import Exercise
 
 EXERCISES: tuple[Exercise, ...] = (
@@ -19,6 +34,8 @@ EXERCISES: tuple[Exercise, ...] = (
     *ch09.EXERCISES,
     *ch10.EXERCISES,
     *ch11.EXERCISES,
+    *ch12.EXERCISES,
+    *ch13.EXERCISES,
     *ch14.EXERCISES,
 )
 

@@ -9,6 +9,7 @@ All arithmetic, no torch. Source: Williams, Waterman and Patterson, "Roofline", 
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -105,8 +106,7 @@ def forward_bytes(
     token, and what is written. With experts, those that the batch's tokens are sent to, taken as spread evenly.
     """
     weights = _weights_read(shape, batch * new_tokens) * bytes_per_weight
-    per_token = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * bytes_per_kv
-    return weights + batch * _visible(shape, context + new_tokens) * per_token
+    return weights + batch * _visible(shape, context + new_tokens) * _kv_numbers(shape) * bytes_per_kv
 
 
 def prefill_work(
@@ -148,6 +148,25 @@ def decode_work(
     )
 
 
+def step_work(
+    shape: ModelShape,
+    spans: Sequence[tuple[int, int]],
+    sampled: int,
+    bytes_per_weight: float = 2.0,
+    bytes_per_kv: float = 2.0,
+) -> Work:
+    """One pass over a mix of requests, of which some decode and some read a chunk of their prompts.
+
+    spans: for each request (tokens that its cache holds, new tokens of it in this pass). sampled: how many of the
+    requests come to the end of their tokens, and so have a row that the head is applied to.
+    """
+    head = shape.vocab_size * shape.hidden_size
+    flops = sum(forward_flops(shape, 1, new, context) for context, new in spans) - 2 * head * (len(spans) - sampled)
+    weights = _weights_read(shape, sum(new for _, new in spans)) * bytes_per_weight
+    visible = sum(_visible(shape, context + new) for context, new in spans)
+    return Work(float(flops), weights + visible * _kv_numbers(shape) * bytes_per_kv)
+
+
 def decode_limit(work: Work, batch: int, machine: Machine) -> float:
     """Tokens per second of a whole batch, at most, where `work` is one decode step of it."""
     return batch / shortest_seconds(work, machine)
@@ -183,6 +202,11 @@ def mbu(bytes_per_pass: float, seconds_per_pass: float, bandwidth_bytes_per_s: f
 def mfu(flops_per_pass: float, seconds_per_pass: float, flops_per_s: float) -> float:
     """Model FLOPs utilization: of the arithmetic's speed, the share that went into operations that the pass needed."""
     return flops_per_pass / seconds_per_pass / flops_per_s
+
+
+def _kv_numbers(shape: ModelShape) -> int:
+    """Numbers that one token leaves in the cache: a key and a value in each layer and key/value head."""
+    return 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
 
 
 def _visible(shape: ModelShape, position: int) -> int:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graders.ch05_bytes import WIDE_HEADS
 from graders.common import REFUSED, UNTOUCHED, random, refusal, touched
+from graders.refusals import refusals
 from minillm.errors import InputError
 from minillm.exercises.grading import EXCEPTION, Case, Function, Grader, Mutant, Observation
 from minillm.kv_cache import KVCache
@@ -128,48 +129,7 @@ def _full_case(given: str, *, held: int, new: int) -> Case:
     return Case(given, observe, want)
 
 
-_OWN_ERROR = (
-    "You raise a class of your own that happens to be called InputError. Who calls this catches the engine's: it is"
-    " imported at the top of the file, from minillm.errors."
-)
-_SILENT = (
-    "You raise InputError without a word. Whoever meets it sees an empty line: say in a sentence what does not fit, and"
-    " by how much."
-)
-
-_NOT_IMPORTED = (
-    "InputError is not known where your function is. Say `from minillm.errors import InputError` at the top of the"
-    " file, or in a cell of the notebook that you run first."
-)
-
-
-_RETURNED = (
-    "You return the exception, so that nobody is stopped: the caller goes on with an object that it does not look at."
-    " Raise it: raise InputError(...)."
-)
-
-
-def _another_class(error: type[Exception]) -> str:
-    return (
-        f"You raise {error.__name__}. The engine's callers catch InputError, and make one sentence for the user of it:"
-        " `from minillm.errors import InputError`, and raise that."
-    )
-
-
 _IN_OWN_WORDS = "InputError"  # a refusal out of place: everybody words it in another way
-_OTHER_CLASSES = (ValueError, Exception, RuntimeError, IndexError)
-
-
-def _raise_unknown_name() -> Any:
-    """What Python does at `raise InputError(...)` where nobody has imported it."""
-    raise NameError("name 'InputError' is not defined")
-
-
-def _raise(error: Exception) -> Any:
-    raise error
-
-
-_OwnInputError = type("InputError", (Exception,), {})
 
 _KV = "k, v [4, 2, {}, 10]"
 
@@ -314,12 +274,6 @@ def _late_check(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
     return result
 
 
-def _own_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
-    if self.length + k.shape[2] > self.max_seq_len:
-        raise _OwnInputError("full")
-    return _no_check(self, layer, k, v)
-
-
 def _append_refusing(refuse: Callable[[], Any]) -> Function:
     """An answer that is right but for its refusal."""
 
@@ -327,12 +281,6 @@ def _append_refusing(refuse: Callable[[], Any]) -> Function:
         return refuse() if self.length + k.shape[2] > self.max_seq_len else _no_check(self, layer, k, v)
 
     return append
-
-
-def _silent_error(self: KVCache, layer: int, k: Tensor, v: Tensor) -> Any:
-    if self.length + k.shape[2] > self.max_seq_len:
-        raise InputError
-    return _no_check(self, layer, k, v)
 
 
 class _FullError(InputError):
@@ -503,19 +451,12 @@ APPEND = Grader(
             "You check with assert. That raises AssertionError, which nobody above expects, and `python -O` leaves it"
             " out: raise InputError with a sentence.",
         ),
-        Mutant(_own_error, _OWN_ERROR),
-        Mutant(_append_refusing(_raise_unknown_name), _NOT_IMPORTED),
-        Mutant(_append_refusing(lambda: InputError("full")), _RETURNED),
+        *refusals(_append_refusing),
         Mutant(
             _append_refusing(lambda: None),
             "You see that the tokens do not fit, and go back without a word. The caller attends over what it was given:"
             " raise InputError.",
         ),
-        *(
-            Mutant(_append_refusing(lambda error=error: _raise(error("full"))), _another_class(error))
-            for error in _OTHER_CLASSES
-        ),
-        Mutant(_silent_error, _SILENT),
     ],
     alternatives=[_checked_append(_token_by_token), _checked_append(_index_copy), _kind_of_error],
 )
@@ -674,12 +615,6 @@ def _negative(self: KVCache, length: int) -> None:
     self._length = length
 
 
-def _own_error_range(self: KVCache, length: int) -> None:
-    if not 0 <= length <= self._length:
-        raise _OwnInputError("no")
-    self._length = length
-
-
 def _truncate_refusing(refuse: Callable[[], Any]) -> Function:
     """An answer that is right but for its refusal."""
 
@@ -690,12 +625,6 @@ def _truncate_refusing(refuse: Callable[[], Any]) -> Function:
         return None
 
     return truncate
-
-
-def _silent_range(self: KVCache, length: int) -> None:
-    if not 0 <= length <= self._length:
-        raise InputError
-    self._length = length
 
 
 def _kind_of_error_range(self: KVCache, length: int) -> None:
@@ -843,14 +772,7 @@ TRUNCATE = Grader(
             "You check with assert. That raises AssertionError, which nobody above expects, and `python -O` leaves it"
             " out: raise InputError with a sentence.",
         ),
-        Mutant(_own_error_range, _OWN_ERROR),
-        Mutant(_truncate_refusing(_raise_unknown_name), _NOT_IMPORTED),
-        Mutant(_truncate_refusing(lambda: InputError("no")), _RETURNED),
-        *(
-            Mutant(_truncate_refusing(lambda error=error: _raise(error("no"))), _another_class(error))
-            for error in _OTHER_CLASSES
-        ),
-        Mutant(_silent_range, _SILENT),
+        *refusals(_truncate_refusing),
     ],
     alternatives=[_checked_truncate(_set), _checked_truncate(_step_back), _kind_of_error_range],
 )
