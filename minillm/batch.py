@@ -19,7 +19,8 @@ from minillm.page import check_destination
 if TYPE_CHECKING:
     from minillm.batch_file.orders import Survey
     from minillm.batch_file.output import Answered, OutputFile
-    from minillm.batch_file.work import Totals
+    from minillm.batch_file.work import Totals, Work
+    from minillm.engine.log import StepLog
     from minillm.llm import LLM
 
 PROG = "minillm batch"
@@ -79,7 +80,7 @@ def _batch(args: argparse.Namespace) -> int:
             return WRONG_LINES if before.failed else 0
         if before.ids:
             say(f"{args.output} has {len(before.ids):,} of {len(seen.ids):,} answers: the rest is done now")
-        return _run(args, load_llm(args), name, kv_bytes, seen, output, before)
+        return _answer(args, name, kv_bytes, seen, output, before)
 
 
 def _checked(args: argparse.Namespace) -> int | None:
@@ -95,69 +96,69 @@ def _checked(args: argparse.Namespace) -> int | None:
     return None if args.kv_memory is None else parse_memory(args.kv_memory)
 
 
-def _run(
-    args: argparse.Namespace,
-    llm: "LLM",
-    name: str,
-    kv_bytes: int | None,
-    seen: "Survey",
-    output: "OutputFile",
-    before: "Answered",
+def _answer(
+    args: argparse.Namespace, name: str, kv_bytes: int | None, seen: "Survey", output: "OutputFile", before: "Answered"
 ) -> int:
-    """Answer what has no answer yet."""
-    from minillm.batch_file.orders import orders
-    from minillm.batch_file.work import Work
-    from minillm.engine.engine import Engine
+    """Answer the rest, and say what became of it; the exit code."""
     from minillm.engine.log import StepLog
-    from minillm.engine.offline import KV_BYTES, MAX_BATCH_SIZE, progress_bar
     from minillm.engine.timeline import write_timeline
-    from minillm.server.prepare import Served
 
-    size, log = args.max_batch_size or MAX_BATCH_SIZE, StepLog()
-    engine = Engine(
-        llm.model,
-        kv_bytes=kv_bytes or KV_BYTES,
-        kv_dtype=llm.kv_dtype,
-        max_batch_size=size,
-        token_budget=max(TOKEN_BUDGET, size),
-        observer=None if args.timeline is None else log.append,
-    )
-    pool = engine.scheduler.pool
-    room = min(llm.config.max_position_embeddings, pool.num_blocks * engine.scheduler.block_size + 1)
-    fingerprint = _fingerprint(args, llm)
-    if before.fingerprints - {fingerprint}:
+    log = StepLog()
+    work = _work(args, name, kv_bytes, output, log)
+    if before.fingerprints - {work.fingerprint}:
         say(f"some answers in {args.output} were made with other settings than these (see their system_fingerprint)")
-    started, interrupted = time.monotonic(), False
+    started = time.monotonic()
+    interrupted, totals = _run(args, work, seen, before), work.totals
+    rate = totals.completion_tokens / (time.monotonic() - started)
+    if args.timeline is not None:
+        write_timeline(args.timeline, log, work.titles)
+        say(f"who was computed when is in {args.timeline}: open it in a browser")
+    answered, failed = len(before.ids) + totals.lines, before.failed + totals.failed
+    if interrupted:
+        say(f"stopped: {args.output} has {answered:,} of {len(seen.ids):,} answers, and the same command goes on there")
+        return 130
+    tokens = f"{totals.prompt_tokens:,} tokens in, {totals.completion_tokens:,} out, {rate:,.1f} tokens/s"
+    say(f"{args.output} has all {answered:,} answers{_of_them(failed)}; {tokens}")
+    return WRONG_LINES if failed else 0
+
+
+def _run(args: argparse.Namespace, work: "Work", seen: "Survey", before: "Answered") -> bool:
+    """Answer what has no answer yet, with a bar. True if Ctrl-C ended it: what was answered is in the file."""
+    from minillm.batch_file.orders import orders
+    from minillm.engine.offline import progress_bar
+
+    left = filterfalse(lambda order: order.id in before.ids, orders(args.input, seen))
     with progress_bar(enabled=True) as bar:
         done = bar.add_task("requests", total=len(seen.ids), completed=len(before.ids), tokens=0)
 
         def tell(totals: "Totals", tokens: int) -> None:
             bar.update(done, completed=len(before.ids) + totals.lines, tokens=tokens)
 
-        work = Work(
-            engine,
-            Served(name, llm.tokenizer, llm.config, room),
-            output,
-            fingerprint=fingerprint,
-            keep_titles=args.timeline is not None,
-            tell=tell,
-        )
         try:
-            work.run(filterfalse(lambda order: order.id in before.ids, orders(args.input, seen)))
+            work.run(left, tell)
         except KeyboardInterrupt:
-            interrupted = True
-    if args.timeline is not None:
-        write_timeline(args.timeline, log, work.titles)
-        say(f"who was computed when is in {args.timeline}: open it in a browser")
-    totals, seconds = work.totals, time.monotonic() - started
-    answered, failed = len(before.ids) + totals.lines, before.failed + totals.failed
-    if interrupted:
-        say(f"stopped: {args.output} has {answered:,} of {len(seen.ids):,} answers, and the same command goes on there")
-        return 130
-    rate = totals.completion_tokens / seconds if seconds else 0.0
-    say(f"{args.output} has all {answered:,} answers{_of_them(failed)}; {totals.prompt_tokens:,} tokens in, "
-        f"{totals.completion_tokens:,} out, {rate:,.1f} tokens/s")  # fmt: skip
-    return WRONG_LINES if failed else 0
+            return True
+    return False
+
+
+def _work(args: argparse.Namespace, name: str, kv_bytes: int | None, output: "OutputFile", log: "StepLog") -> "Work":
+    """The model on an engine, ready to work."""
+    from minillm.batch_file.work import Work
+    from minillm.engine.engine import Engine
+    from minillm.engine.offline import KV_BYTES, MAX_BATCH_SIZE
+    from minillm.server.prepare import Served
+
+    llm, size, drawn = load_llm(args), args.max_batch_size or MAX_BATCH_SIZE, args.timeline is not None
+    engine = Engine(
+        llm.model,
+        kv_bytes=kv_bytes or KV_BYTES,
+        kv_dtype=llm.kv_dtype,
+        max_batch_size=size,
+        token_budget=max(TOKEN_BUDGET, size),
+        observer=log.append if drawn else None,
+    )
+    served = Served.on(engine, name, llm.tokenizer)
+    return Work(engine, served, output, fingerprint=_fingerprint(args, llm), keep_titles=drawn)
 
 
 def _of_them(failed: int) -> str:

@@ -487,6 +487,18 @@ def test_logprobs_are_of_the_tokens_in_the_text():
     assert choice["logprobs"]["text_offset"] == [0, 5, 5]
 
 
+def test_only_the_token_that_ended_a_request_is_left_out_with_its_end():
+    tokenizer = served().tokenizer
+    half, end = tokenizer.encode("🙂")[:1], 2
+    broken_off = generated(tokenizer, [*half, end], text="\ufffd", reason="stop")
+    assert tokens_of(answered({**TEXT, "logprobs": 0}, broken_off)["choices"][0]) == ["\ufffd"]
+    special = generated(tokenizer, [3, end], text="", reason="stop")
+    assert tokens_of(answered({**TEXT, "logprobs": 0}, special)["choices"][0]) == ["<s>"]
+    asked_for = generated(tokenizer, [*tokenizer.encode("hello"), 9], text="hello", reason="stop")
+    (choice,) = answered({**TEXT, "logprobs": 0, "stop_token_ids": [9]}, asked_for)["choices"]
+    assert tokens_of(choice) == ["hello"]
+
+
 def test_bytes_join_to_the_text_where_a_character_spans_tokens():
     tokenizer = served().tokenizer
     request = {**CHAT, "logprobs": True}

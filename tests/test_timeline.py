@@ -123,6 +123,20 @@ def test_a_request_whose_sampling_failed_generated_nothing_with_its_last_part() 
     assert (one.num_generated, one.ttft_s, other.num_generated, other.ttft_s) == (0, None, 1, 1.0)
 
 
+def test_who_gives_way_twice_computes_again_what_was_ever_computed() -> None:
+    arrived = (ArrivalRecord("a", 0.0, 8, 3),)
+    log = [
+        record(0, [("a", 0, 8, True)], arrived=arrived, admitted=(("a", 0),)),
+        record(1, preempted=("a",)),
+        record(2, [("a", 0, 4, False)], admitted=(("a", 0),)),
+        record(3, preempted=("a",)),
+        record(4, [("a", 2, 5, False)], admitted=(("a", 2),)),
+        record(5, [("a", 7, 2, True)]),
+    ]
+    assert by_request(log)[0].computed_again() == [0, 4, 5, 1]
+    assert totals(log).recomputed_tokens == 10
+
+
 def test_an_id_may_come_again() -> None:
     again = ArrivalRecord("a", 2.5, 2, 1)
     log = [
@@ -234,7 +248,12 @@ def test_the_page_names_no_other_place(tmp_path) -> None:
 
 def test_a_place_that_cannot_be_written_is_said_in_one_sentence(tmp_path) -> None:
     with pytest.raises(InputError, match=r"the page cannot be written to .*directory"):
-        write_timeline(tmp_path / "no" / "out.html", BY_HAND)
+        write_timeline(str(tmp_path / "no" / "out.html"), BY_HAND)
+
+
+def test_no_run_at_all_is_refused(tmp_path) -> None:
+    with pytest.raises(InputError, match="there is no run to show"):
+        write_timeline(tmp_path / "out.html", {})
 
 
 # --- Through LLM.generate -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from minillm.batch_file.orders import Order
 from minillm.batch_file.output import OutputFile, record
 from minillm.engine.answer import Answer
-from minillm.engine.engine import Engine
+from minillm.engine.engine import Engine, Output
 from minillm.errors import InputError
 from minillm.server.answers import Envelope, answer, failure
 from minillm.server.errors import RequestError
@@ -40,7 +40,7 @@ class _Job:
 
 
 class Work:
-    """Runs orders on an engine that belongs to it alone. `tell` is called after each step with what is done so far.
+    """Runs orders on an engine that belongs to it alone.
 
     `titles` are the names of the engine's requests, by their ids: the custom_ids, with a number where a line asks for
     several choices. They are kept where `keep_titles` says so.
@@ -54,31 +54,38 @@ class Work:
         *,
         fingerprint: str | None = None,
         keep_titles: bool = False,
-        tell: Callable[[Totals, int], None] = lambda totals, tokens: None,
     ) -> None:
         self.engine, self.served, self.output, self.fingerprint = engine, served, output, fingerprint
         self.totals = Totals()
         self.titles: dict[str, str] = {}
         self._keep_titles = keep_titles
-        self._tell = tell
         self._jobs: dict[str, tuple[_Job, Answer]] = {}  # by the requests' ids
         self._most = engine.scheduler.max_batch_size * (1 + WAITING_PER_RUNNING)
 
-    def run(self, orders: Iterator[Order]) -> None:
-        """Answer all orders. They are taken as there is room for them, a few more than can run at a time."""
+    def run(self, orders: Iterator[Order], tell: Callable[[Totals, int], None] = lambda totals, tokens: None) -> None:
+        """Answer all orders. They are taken as there is room for them, a few more than can run at a time.
+
+        tell: called between steps with what is done so far, and with the number of tokens, also of what has not ended.
+        """
         while True:
             while len(self._jobs) < self._most and (order := next(orders, None)) is not None:
                 self._begin(order)
+                tell(self.totals, self._tokens())
             if not self._jobs:
                 return
             for output in self.engine.step():
-                job, taken = self._jobs[output.request.request_id]
-                if taken.take(output).finish_reason is not None:
-                    del self._jobs[output.request.request_id]
-                    job.left -= 1
-                    if not job.left:
-                        self._finish(job)
-            self._tell(self.totals, self._tokens())
+                self._take(output)
+            tell(self.totals, self._tokens())
+
+    def _take(self, output: Output) -> None:
+        """A token of one request. With the last one of an order's last request, the order has ended."""
+        request_id = output.request.request_id
+        job, one = self._jobs[request_id]
+        if one.take(output).finish_reason is not None:
+            del self._jobs[request_id]
+            job.left -= 1
+            if not job.left:
+                self._finish(job)
 
     def _begin(self, order: Order) -> None:
         """Hand an order's requests to the engine, all of them or none."""
@@ -128,7 +135,6 @@ class Work:
         self.output.append(record(order.id, order.custom_id, error.status, error.body()))
         self.totals.lines += 1
         self.totals.failed += 1
-        self._tell(self.totals, self._tokens())
 
     def _tokens(self) -> int:
         """Tokens made so far, also of what has not ended."""

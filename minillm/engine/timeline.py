@@ -16,6 +16,7 @@ from pathlib import Path
 
 from minillm.engine.log import PartRecord, StepRecord
 from minillm.engine.log_totals import LogTotals, RequestLog, by_request, steps_of, totals
+from minillm.errors import InputError
 from minillm.page import write_page
 from minillm.timeline_page import render
 
@@ -83,16 +84,20 @@ class Timeline:
 
 
 def write_timeline(
-    path: Path, log: Sequence[StepRecord] | Mapping[str, Sequence[StepRecord]], titles: Mapping[str, str] | None = None
+    path: Path | str,
+    log: Sequence[StepRecord] | Mapping[str, Sequence[StepRecord]],
+    titles: Mapping[str, str] | None = None,
 ) -> None:
     """Write the page that shows a run to `path`; or several runs by their names, to be compared on one time axis.
 
     titles: by request id, what a row is called besides: the beginning of its prompt, say. Raises InputError where the
-    page cannot be written (before a long run, `minillm.page.check_destination` tells).
+    page cannot be written (before a long run, `minillm.page.check_destination` tells), or there is no run.
     """
     runs = log if isinstance(log, Mapping) else {"": log}
+    if not runs:
+        raise InputError("there is no run to show: give a log, or several by their names")
     shown = [timeline_of(records, titles or {}, name) for name, records in runs.items()]
-    write_page(path, render({"runs": [dataclasses.asdict(one) for one in shown]}))
+    write_page(Path(path), render({"runs": [dataclasses.asdict(one) for one in shown]}))
 
 
 def timeline_of(log: Sequence[StepRecord], titles: Mapping[str, str], name: str = "") -> Timeline:

@@ -6,7 +6,7 @@ wants the likeliest tokens says 0. A chat has no limit of tokens but the context
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minillm.config import ModelConfig
 from minillm.errors import InputError
@@ -21,6 +21,9 @@ from minillm.server.schemas import (
     SharedRequest,
 )
 from minillm.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from minillm.engine.engine import Engine
 
 LEAST_TOP_P = 1e-6
 """What top_p 0 becomes, which OpenAI allows and `SamplingParams` does not: both keep the likeliest token alone."""
@@ -38,6 +41,13 @@ class Served:
     tokenizer: Tokenizer
     config: ModelConfig
     max_length: int
+
+    @classmethod
+    def on(cls, engine: "Engine", name: str, tokenizer: Tokenizer) -> "Served":
+        """The model of an engine, whose KV cache holds all of a request's tokens but the last."""
+        config, scheduler = engine.model.config, engine.scheduler
+        held = scheduler.pool.num_blocks * scheduler.block_size
+        return cls(name, tokenizer, config, min(config.max_position_embeddings, held + 1))
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,8 @@ whole, chunked = gaps(512), gaps(64)
 for name, (seconds, chunks) in (("in one step", whole), ("budget 64", chunked)):
     print(f"{name:<12} chunks {[c for c in chunks if c > 1]}")
     print(f"{'':<12} usual gap {1e3 * median(seconds[:4]):5.0f} ms, longest {1e3 * max(seconds):6.0f} ms")
-assert max(whole[0]) > max(chunked[0]), "the longest gap is that of the whole prompt"
+assert max(whole[1]) == 480
+assert max(chunked[1]) == 64 - 3, "three tokens of the budget are the others'"
 
 # %% tags=["measured"]
 figure, axes = plt.subplots()
@@ -269,7 +270,6 @@ for batch, seconds in measured.items():
         f"{batch / seconds:20.1f}{decode_limit(works[batch], batch, machine):10.1f}"
         f"{least[batch] / seconds:8.0%}{batch / seconds * measured[1]:8.1f}"
     )
-assert 4 / measured[4] > 1 / measured[1], "four together are quicker than four one after the other"
 
 # %% tags=["measured"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4))
@@ -313,7 +313,7 @@ from collections.abc import Sequence
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan
 from minillm.exercises import check, hint, todo
-from minillm.machine.roofline import Machine, Work, decode_work, forward_flops, shortest_seconds
+from minillm.machine.roofline import Machine, Work, decode_work, forward_bytes, forward_flops, shortest_seconds
 from minillm.machine.shape import ModelShape, num_active_params, num_params
 
 
