@@ -170,17 +170,25 @@ def _check_flags(args: argparse.Namespace, mode: Mode) -> None:
 
 def _bench(args: argparse.Namespace, argv: Sequence[str]) -> int:
     job = job_of(args, argv)
-    from minillm.benchmark.many.job import run_batch_job
+    from minillm.benchmark.many.job import run_batch_job, run_schedule_only
     from minillm.benchmark.many.tables import BatchReport
+    from minillm.benchmark.random_model import random_config
     from minillm.benchmark.subject import random_subject, subject
 
-    opened = (
-        subject(args.model, job, [job.mode], job.peers, _tell)
-        if args.random is None
-        else random_subject(args.random, job, [job.mode], _tell)
-    )
-    with opened as model:
-        everything = run_batch_job(job, model, BatchReport(sys.stderr if args.json else sys.stdout), _tell)
+    report = BatchReport(sys.stderr if args.json else sys.stdout)
+    if args.random is not None and job.schedule_only:  # nothing is computed: no weights are written
+        everything = run_schedule_only(job, args.random, random_config(args.random), report)
+    else:
+        opened = (
+            subject(args.model, job, [job.mode], job.peers, _tell)
+            if args.random is None
+            else random_subject(args.random, job, [job.mode], _tell)
+        )
+        with opened as model:
+            if job.schedule_only:
+                everything = run_schedule_only(job, model.name, model.checkpoint.config, report)
+            else:
+                everything = run_batch_job(job, model, report, _tell)
     if args.json:
         print(json.dumps(everything, indent=1))
     wrong = job.check is not None and not everything["check"]["equal"]

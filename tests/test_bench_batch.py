@@ -533,6 +533,14 @@ def test_the_schedule_alone_needs_no_engine(tiny_dir, capsys, monkeypatch):
     assert result["prefix"]["found again"]["prompt_tokens"] < result["prefix"]["not looked for"]["prompt_tokens"]
 
 
+def test_the_schedule_of_a_shape_writes_no_weights(capsys, monkeypatch):
+    monkeypatch.setattr("minillm.benchmark.subject.write_random_model", lambda *_: pytest.fail("they were written"))
+    args = ("--random", "llama-3.2-1b", "--schedule-only", "--mixed", "5", "--json", *QUICK)
+    code, out, _ = call(capsys, "bench_batch", *args)
+    assert code == 0
+    assert json.loads(out)["mixed"]["minillm"]["steps"] > 0
+
+
 @pytest.mark.usefixtures("_in_this_process")
 def test_a_check_that_fails_ends_with_exit_code_1(tiny_dir, capsys, monkeypatch):
     found = Checked(2, 9, 0, 1, 5, 0, [Difference(1, 4, 0.5)])

@@ -19,6 +19,7 @@ from minillm.benchmark.session import Tell, compare_outputs, measure_mode
 from minillm.benchmark.subject import Subject
 from minillm.benchmark.summary import summarize
 from minillm.benchmark.watch import cautions, machine_is_busy
+from minillm.config import ModelConfig
 from minillm.machine.limits import device_title
 from minillm.machine.measure import read_bandwidth
 from minillm.machine.roofline import Machine
@@ -103,20 +104,22 @@ def _our_spec(job: Job, subject: Subject) -> EngineSpec:
 
 def _everything(job: Job, subject: Subject, findings: Findings) -> dict[str, Any]:
     return {
-        **provenance(job.command, job.device, subject, findings.cautions),
+        **provenance(job.command, job.device, subject.name, subject.checkpoint.config, findings.cautions),
         "modes": findings.modes,
         "agreement": {mode.name: agreement_json(found) for mode, found in findings.agreement.items()},
     }
 
 
-def provenance(command: str, device: torch.device, subject: Subject, cautions: Sequence[str]) -> dict[str, Any]:
+def provenance(
+    command: str, device: torch.device, name: str, config: ModelConfig, cautions: Sequence[str]
+) -> dict[str, Any]:
     """What was run when, on what, with what, and why it is not to be trusted, where it is not."""
     return {
         "command": command,
         "time": datetime.now().astimezone().isoformat(timespec="seconds"),
         "machine": {"name": device_title(device), "device": str(device), "threads": torch.get_num_threads()},
         "versions": _versions(),
-        "model": {"name": subject.name, "parameters": num_params(shape_of(subject.checkpoint.config))},
+        "model": {"name": name, "parameters": num_params(shape_of(config))},
         "trusted": not cautions,
         "cautions": list(cautions),
     }

@@ -26,6 +26,7 @@ from minillm.benchmark.report import agreement_json
 from minillm.benchmark.session import Tell
 from minillm.benchmark.subject import Subject
 from minillm.benchmark.watch import Watch, cautions, machine_is_busy
+from minillm.config import ModelConfig
 from minillm.machine.limits import device_title
 from minillm.machine.measure import read_bandwidth
 from minillm.machine.roofline import Machine
@@ -39,13 +40,12 @@ WARM_UP = Workload(2, (8, 8), (2, 2))
 
 def run_batch_job(job: BatchJob, subject: Subject, report: BatchReport, tell: Tell) -> dict[str, Any]:
     """Measure, print as it becomes known, and return everything as JSON values."""
-    if job.schedule_only:
-        return _schedule_only(job, subject, report)
     return _Measuring(job, subject, report, tell).everything()
 
 
-def _schedule_only(job: BatchJob, subject: Subject, report: BatchReport) -> dict[str, Any]:
-    config = subject.checkpoint.config
+def run_schedule_only(job: BatchJob, name: str, config: ModelConfig, report: BatchReport) -> dict[str, Any]:
+    """What needs no model but its config: blocks, waste, preemptions. Raises InputError for a short context."""
+    job.check_context(config.max_position_embeddings)
 
     def serve(workload: Workload, serving: Serving) -> Served:
         return serve_without_a_model(config, workload.asks(config.vocab_size), serving)
@@ -63,7 +63,7 @@ def _schedule_only(job: BatchJob, subject: Subject, report: BatchReport) -> dict
         runs = {WITH: serve(job.prefix, job.serving), WITHOUT: serve(job.prefix, _without_prefixes(job.serving))}
         report.prefix(job.prefix, runs, timed=False)
         found["prefix"] = {name: asdict(run.steps) for name, run in runs.items() if run.steps is not None}
-    return {**provenance(job.command, job.device, subject, []), **found}
+    return {**provenance(job.command, job.device, name, config, []), **found}
 
 
 class _Measuring:
@@ -99,7 +99,7 @@ class _Measuring:
             if job.mixed is not None:
                 found["mixed"] = self._mixed(job.mixed, stack)
         return {
-            **provenance(job.command, job.device, self.subject, self.cautions),
+            **provenance(job.command, job.device, self.subject.name, self.subject.checkpoint.config, self.cautions),
             "mode": asdict(job.mode),
             "engine": asdict(self.ours.loaded),
             "ceilings": asdict(self.ceilings),
