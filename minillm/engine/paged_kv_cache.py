@@ -246,12 +246,15 @@ class _Group:
 def similar_lengths(spans: Sequence[tuple[Span, slice]]) -> list[list[tuple[Span, slice]]]:
     """The spans in groups of similar length: padded to its longest, a group is at most MOST_PADDING x its tokens."""
     groups: list[list[tuple[Span, slice]]] = []
-    for span in sorted(spans, key=lambda member: member[0].end):
-        group = [*groups[-1], span] if groups else [span]
-        if groups and span[0].end * len(group) <= MOST_PADDING * sum(member[0].end for member in group):
-            groups[-1] = group
+    tokens = 0  # of the last group
+    for member in sorted(spans, key=lambda member: member[0].end):
+        end = member[0].end
+        if groups and end * (len(groups[-1]) + 1) <= MOST_PADDING * (tokens + end):
+            groups[-1].append(member)
+            tokens += end
         else:
-            groups.append([span])
+            groups.append([member])
+            tokens = end
     return groups
 
 
