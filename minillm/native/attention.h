@@ -13,26 +13,26 @@ struct CacheView {
     float *key_scale, *value_scale;
 };
 
-// In which rows the positions of one sequence lie, for one head. A sequence has blocks of `block_size` positions, and its
-// table says which; in a dense cache, it has one block, as long as the cache.
+// In which rows the positions of one sequence lie, for its first head. A sequence has blocks of `block_size` positions,
+// and its table says which; in a dense cache, it has one block, as long as the cache.
 struct Rows {
     const int32_t* table;
     int32_t block_size;
-    int64_t rows_per_block, rows_per_position, first;
+    int64_t rows_per_block, rows_per_position, rows_per_head;
 
     int64_t at(int position) const {
-        return table[position / block_size] * rows_per_block + position % block_size * rows_per_position + first;
+        return table[position / block_size] * rows_per_block + position % block_size * rows_per_position;
     }
     void of(int from, int count, int64_t* out) const {  // as `at`, with one division for all
         int block = from / block_size, inside = from % block_size;
         for (int n = 0; n < count; n++) {
-            out[n] = table[block] * rows_per_block + inside * rows_per_position + first;
+            out[n] = table[block] * rows_per_block + inside * rows_per_position;
             if (++inside == block_size) inside = 0, block++;
         }
     }
 };
 
-constexpr int BLOCK = 64;  // positions whose scores are held at a time
+constexpr int BLOCK = 32;  // positions whose scores are held at a time: their keys and values, too, stay in the nearest cache
 constexpr int MOST_QUERIES = 4;
 
 // The result of some positions for one query head: the values mixed with weights e^(score - highest), not yet divided
@@ -122,26 +122,40 @@ static void add_block(const float* q, const CacheView& cache, const Block& block
     }
 }
 
-// The queries of one key head, at positions from..to. q: [queries, head_dim].
+// The queries of one key head, with the keys and values of one block.
 template <class Number>
-static void attend(const float* q, int queries, const CacheView& cache, const Rows& where, int from, int to, int head_dim,
-                   Part* parts) {
+static void add_block_for(const float* q, int queries, const CacheView& cache, const Block& block, int head_dim, Part* parts) {
     const float factor = 1 / std::sqrt(float(head_dim));
-    for (int j = 0; j < queries; j++) {
+    for (int j = 0; j < queries; j += MOST_QUERIES) {
+        const float* qs = q + j * head_dim;
+        switch (std::min(MOST_QUERIES, queries - j)) {
+            case 1: add_block<1, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+            case 2: add_block<2, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+            case 3: add_block<3, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+            default: add_block<4, Number>(qs, cache, block, head_dim, factor, parts + j);
+        }
+    }
+}
+
+// All heads, at positions from..to, block by block: in a paged cache, a position's keys lie side by side. q: [kv_heads,
+// queries, head_dim].
+template <class Number>
+static void attend(const float* q, int kv_heads, int queries, const CacheView& cache, const Rows& where, int from, int to,
+                   int head_dim, Part* parts) {
+    for (int j = 0; j < kv_heads * queries; j++) {
         parts[j].highest = -INFINITY;
         parts[j].total = 0;
         std::memset(parts[j].mixed, 0, head_dim * sizeof(float));
     }
+    const Number *keys = (const Number*)cache.keys, *values = (const Number*)cache.values;
     for (int p = from; p < to; p += BLOCK) {
         const Block block(where, p, to);
-        for (int j = 0; j < queries; j += MOST_QUERIES) {
-            const float* qs = q + j * head_dim;
-            switch (std::min(MOST_QUERIES, queries - j)) {
-                case 1: add_block<1, Number>(qs, cache, block, head_dim, factor, parts + j); break;
-                case 2: add_block<2, Number>(qs, cache, block, head_dim, factor, parts + j); break;
-                case 3: add_block<3, Number>(qs, cache, block, head_dim, factor, parts + j); break;
-                default: add_block<4, Number>(qs, cache, block, head_dim, factor, parts + j);
-            }
+        for (int head = 0; head < kv_heads; head++) {
+            const int64_t row = head * where.rows_per_head;
+            const CacheView own{(void*)(keys + row * head_dim), (void*)(values + row * head_dim),
+                                cache.key_scale ? cache.key_scale + row : nullptr,
+                                cache.value_scale ? cache.value_scale + row : nullptr};
+            add_block_for<Number>(q + head * queries * head_dim, queries, own, block, head_dim, parts + head * queries);
         }
     }
 }

@@ -150,14 +150,10 @@ template <class Number> class Pass {
           activated(size_t(t.batch) * m.intermediate), up(activated.size()) {
         size_t count = 0;
         for (int b = 0; b < t.batch; b++) {
-            const int length = t.positions[b] + 1;
-            const int spans = spans_of(length, PIECES_PER_THREAD * threads / (t.batch * m.kv_heads) + 1);
-            for (int head = 0; head < m.kv_heads; head++)
-                for (int span = 0; span < spans; span++)
-                    pieces.push_back({b, head, int(int64_t(length) * span / spans), int(int64_t(length) * (span + 1) / spans),
-                                      count + size_t(span) * m.heads + head * queries});
+            const int length = t.positions[b] + 1, spans = spans_of(length, PIECES_PER_THREAD * threads / t.batch + 1);
             first_part.push_back(count);
-            count += size_t(spans) * m.heads;
+            for (int span = 0; span < spans; span++, count += m.heads)
+                pieces.push_back({b, int(int64_t(length) * span / spans), int(int64_t(length) * (span + 1) / spans), count});
         }
         first_part.push_back(count);
         mixed.resize(count * m.head_dim), parts.resize(count);
@@ -167,6 +163,7 @@ template <class Number> class Pass {
     // What every thread does.
     void run() {
         Input input(t.batch, std::max({m.hidden, m.intermediate, mixed_width}));
+        std::vector<float> q(mixed_width);
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
             const int phase = PHASES_PER_LAYER * l;
@@ -177,7 +174,7 @@ template <class Number> class Pass {
 
             multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); },
                      [&](int b, int row, float product) { qkv[size_t(b) * qkv_width + row] = product; });
-            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache); });
+            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache, q); });
             multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, add);
             gate_and_up(phase + 3, layer.gate_up, input, [&] { normalize(layer.post_attention_norm); });
             multiply(crew, phase + 4, layer.down, input, [&] { take_activated(input); }, add);
@@ -185,9 +182,9 @@ template <class Number> class Pass {
     }
 
   private:
-    struct Piece {  // of attention: one key head of one sequence, over one span of its positions
-        int b, head, from, to;
-        size_t part;
+    struct Piece {  // of attention: all heads of one sequence, over one span of its positions
+        int b, from, to;
+        size_t part;  // of the first head
     };
 
     const Model& m;
@@ -200,25 +197,25 @@ template <class Number> class Pass {
     std::vector<Part> parts;         // for each sequence [span, heads]
     std::vector<size_t> first_part;  // of each sequence, and of what would follow the last
 
-    // The new token's key and value are written by whoever has the span that they stand in.
-    void attend_piece(const Piece& piece, const CacheView& cache) {
+    // The new token's keys and values are written by whoever has the span that they stand in.
+    void attend_piece(const Piece& piece, const CacheView& cache, std::vector<float>& q) {
         const float *cos = t.cos + int64_t(piece.b) * t.angles_apart, *sin = t.sin + int64_t(piece.b) * t.angles_apart;
         const float* heads = &qkv[size_t(piece.b) * qkv_width];  // queries, keys, values
-        const Rows where{t.tables + size_t(piece.b) * t.blocks_per_table, t.block_size, t.rows_per_block,
-                         t.rows_per_position, piece.head * t.rows_per_head};
-        std::vector<float> turned(m.head_dim), q(size_t(queries) * m.head_dim);
-        for (int j = 0; j < queries; j++) {
-            rotate(heads + (piece.head * queries + j) * m.head_dim, cos, sin, m.head_dim, turned.data());
-            arrange(turned.data(), m.head_dim, &q[j * m.head_dim], (Number*)0);
+        const Rows where{t.tables + size_t(piece.b) * t.blocks_per_table, t.block_size, t.rows_per_block, t.rows_per_position,
+                         t.rows_per_head};
+        std::vector<float> turned(m.head_dim);
+        for (int h = 0; h < m.heads; h++) {
+            rotate(heads + h * m.head_dim, cos, sin, m.head_dim, turned.data());
+            arrange(turned.data(), m.head_dim, &q[h * m.head_dim], (Number*)0);
         }
-        if (piece.to == t.positions[piece.b] + 1) {
-            const float* key = heads + (m.heads + piece.head) * m.head_dim;
-            const int64_t row = where.at(piece.to - 1);
+        for (int head = 0; head < m.kv_heads && piece.to == t.positions[piece.b] + 1; head++) {
+            const float* key = heads + (m.heads + head) * m.head_dim;
+            const int64_t row = where.at(piece.to - 1) + head * t.rows_per_head;
             rotate(key, cos, sin, m.head_dim, turned.data());
             write(turned.data(), (Number*)cache.keys + row * m.head_dim, cache.key_scale + row);
             write(key + m.kv_heads * m.head_dim, (Number*)cache.values + row * m.head_dim, cache.value_scale + row);
         }
-        attend<Number>(q.data(), queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
+        attend<Number>(q.data(), m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
     }
 
     void write(const float* from, float* to, float*) { std::copy(from, from + m.head_dim, to); }
