@@ -4,7 +4,6 @@ Only the output file gets answers; everything that is said goes to stderr.
 """
 
 import argparse
-import hashlib
 import time
 from collections.abc import Sequence
 from itertools import filterfalse
@@ -33,8 +32,6 @@ A request that is wrong gets a line with its error; the others go on. Stopped or
 it was. Exit code: 0 if all lines are answered, 1 if some of them are errors, 2 for a wrong call, 130 for Ctrl-C.
 """
 WRONG_LINES = 1
-TOKEN_BUDGET = 512
-"""Tokens in a pass at most, unless more requests than that run at a time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,22 +98,12 @@ def _run(
     """Answer what has no answer yet."""
     from minillm.batch_file.orders import orders
     from minillm.batch_file.work import Work
-    from minillm.engine.engine import Engine
-    from minillm.engine.offline import KV_BYTES, MAX_BATCH_SIZE, progress_bar
-    from minillm.server.prepare import Served
+    from minillm.engine.offline import progress_bar
+    from minillm.server.load import fingerprint, new_engine, served_by
 
-    size = args.max_batch_size or MAX_BATCH_SIZE
-    engine = Engine(
-        llm.model,
-        kv_bytes=kv_bytes or KV_BYTES,
-        kv_dtype=llm.kv_dtype,
-        max_batch_size=size,
-        token_budget=max(TOKEN_BUDGET, size),
-    )
-    pool = engine.scheduler.pool
-    room = min(llm.config.max_position_embeddings, pool.num_blocks * engine.scheduler.block_size + 1)
-    fingerprint = _fingerprint(args, llm)
-    if before.fingerprints - {fingerprint}:
+    engine = new_engine(llm, args.max_batch_size, kv_bytes)
+    made_by = fingerprint(args, llm)
+    if before.fingerprints - {made_by}:
         say(f"some answers in {args.output} were made with other settings than these (see their system_fingerprint)")
     started, interrupted = time.monotonic(), False
     with progress_bar(enabled=True) as bar:
@@ -125,7 +112,7 @@ def _run(
         def tell(totals: "Totals", tokens: int) -> None:
             bar.update(done, completed=len(before.ids) + totals.lines, tokens=tokens)
 
-        work = Work(engine, Served(name, llm.tokenizer, llm.config, room), output, fingerprint=fingerprint, tell=tell)
+        work = Work(engine, served_by(engine, llm, name), output, fingerprint=made_by, tell=tell)
         try:
             work.run(filterfalse(lambda order: order.id in before.ids, orders(args.input, seen)))
         except KeyboardInterrupt:
@@ -144,16 +131,6 @@ def _run(
 def _of_them(failed: int) -> str:
     """, 3 of them errors"""
     return f", {failed:,} of them errors" if failed else ""
-
-
-def _fingerprint(args: argparse.Namespace, llm: "LLM") -> str:
-    """What the answers depend on besides the requests, as one word: OpenAI's system_fingerprint."""
-    from importlib.metadata import version
-
-    from minillm.device import dtype_name
-
-    settings = (version("minillm"), dtype_name(llm.model.dtype), dtype_name(llm.kv_dtype), args.quantize, args.compile)
-    return "fp_" + hashlib.sha256(repr(settings).encode()).hexdigest()[:10]
 
 
 if __name__ == "__main__":
