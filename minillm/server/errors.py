@@ -109,6 +109,8 @@ def _first_error(kind: type[BaseModel], body: Mapping[str, Any], error: Validati
     the one that was meant.
     """
     found = [(_place(body, one["loc"], one["type"]), one) for one in error.errors()]
+    if not all(path for path, _ in found):  # a name that is no text: half a surrogate pair
+        return RequestError("the names of the body's fields must be text: one of them is not valid Unicode")
     name = str(found[0][0][0])
     path, wrong = max(((path, one) for path, one in found if path[0] == name), key=lambda one: len(one[0]))
     param, field, given = _written(path), kind.model_fields.get(name), reprlib.repr(body.get(name))

@@ -10,7 +10,6 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from functools import partial
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -56,7 +55,14 @@ class Service:
         deadline = asyncio.get_running_loop().time() + self.settings.timeout_s
         request = await self.read(kind, http, deadline)
         work = self._stream if request.stream else self._whole
-        return Exchange(partial(work, request, deadline))
+
+        async def answered(send: Send) -> None:
+            try:
+                await work(request, deadline, send)
+            except Exception as error:
+                raise as_request_error(error) from error
+
+        return Exchange(answered)
 
     async def read(self, kind: type[Body], http: Request, deadline: float | None = None) -> Body:
         """The parsed body of a request."""
