@@ -137,9 +137,11 @@ async def _run(args: argparse.Namespace, llm: "LLM", name: str, settings: "Setti
     metrics.watch(engine)
     async with AsyncEngine(engine, llm.tokenizer) as serving:
         service = Service(serving, served_by(engine, llm, name), settings, fingerprint(args, llm))
+        app = make_app(service, metrics, lifecycle)
+        sock.listen()  # from here on clients may come: who does so before the server takes them waits a moment
         host, port = sock.getsockname()[:2]
         say(f"{name} is served at http://{f'[{host}]' if ':' in host else host}:{port}")
-        await run_until_told(make_app(service, metrics, lifecycle), serving, lifecycle, sock, settings.grace_s)
+        await run_until_told(app, serving, lifecycle, sock, settings.grace_s)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(llm: LLM, settings: Settings | None = None, *, send_buffer: int | None = None, **sizes):
+def running(llm: LLM, settings: Settings | None = None, *, name: str = NAME, send_buffer: int | None = None, **sizes):
     """A server for the time of a `with`. sizes: of the engine. Leaving it looks whether anything is left behind.
 
     send_buffer: bytes that the system keeps for each client, which is megabytes if nobody says anything.
@@ -82,7 +82,7 @@ def running(llm: LLM, settings: Settings | None = None, *, send_buffer: int | No
     ready = threading.Event()
 
     async def main() -> None:
-        metrics, lifecycle = EngineMetrics(NAME), Lifecycle()
+        metrics, lifecycle = EngineMetrics(name), Lifecycle()
         engine = Engine(
             llm.model,
             **{"num_blocks": 200, "block_size": 4, "max_batch_size": 8, "observer": metrics.observe, **sizes},
@@ -92,7 +92,7 @@ def running(llm: LLM, settings: Settings | None = None, *, send_buffer: int | No
         if send_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         async with AsyncEngine(engine, llm.tokenizer) as serving:
-            service = Service(serving, served_by(engine, llm, NAME), settings or Settings(), "fp_test")
+            service = Service(serving, served_by(engine, llm, name), settings or Settings(), "fp_test")
             server = new_server(make_app(service, metrics, lifecycle))
             loop = asyncio.get_running_loop()
             found.append(Running(sock.getsockname()[1], engine, serving, lifecycle, server, loop))
