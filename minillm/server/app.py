@@ -128,4 +128,4 @@ def _add_operation(app: FastAPI, service: Service, metrics: EngineMetrics, lifec
     @app.get("/metrics", responses={"200": {"description": "Prometheus's text format"}, "default": error()})
     async def prometheus() -> Response:
         """Counters, gauges and histograms."""
-        return Response(metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(await service.off_loop(metrics.text), headers={"content-type": CONTENT_TYPE_LATEST})
