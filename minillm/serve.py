@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ Serve a model on a port: OpenAI's /v1/chat/completions, /v1/completions and /v1/
 SIGTERM or Ctrl-C: no new requests, those that run may finish within --grace seconds, exit code 0. A second one ends it
 at once. Exit code 2 for a wrong call.
 """
+AFTERWARDS_S = 1.0
+"""Seconds from the end of the last connection to the end of the process, at most."""
+
 KEY_VARIABLE = "MINILLM_API_KEY"
 
 
@@ -77,7 +81,12 @@ def _serve(args: argparse.Namespace) -> int:
     _check_installed()
     with _bound(args.host, args.port) as sock:
         llm = load_llm(args)
-        asyncio.run(_run(args, llm, args.served_model_name or args.model or DEFAULT_MODEL, settings, sock))
+        # Python waits for its threads before it ends. One may still make tokens of a long text, for nobody.
+        at_last = threading.Timer(AFTERWARDS_S, os._exit, [0])
+        at_last.daemon = True
+        name = args.served_model_name or args.model or DEFAULT_MODEL
+        asyncio.run(_run(args, llm, name, settings, sock, at_last))
+        at_last.cancel()
     return 0
 
 
@@ -122,7 +131,9 @@ def _bound(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def _run(args: argparse.Namespace, llm: "LLM", name: str, settings: "Settings", sock: socket.socket) -> None:
+async def _run(
+    args: argparse.Namespace, llm: "LLM", name: str, settings: "Settings", sock: socket.socket, at_last: threading.Timer
+) -> None:
     from minillm.engine.async_engine import AsyncEngine
     from minillm.fit import parse_memory
     from minillm.server.app import make_app
@@ -142,6 +153,8 @@ async def _run(args: argparse.Namespace, llm: "LLM", name: str, settings: "Setti
         host, port = sock.getsockname()[:2]
         say(f"{name} is served at http://{f'[{host}]' if ':' in host else host}:{port}")
         await run_until_told(app, serving, lifecycle, sock, settings.grace_s)
+    at_last.start()
+    service.close()
 
 
 if __name__ == "__main__":

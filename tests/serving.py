@@ -98,6 +98,7 @@ def running(llm: LLM, settings: Settings | None = None, *, name: str = NAME, sen
             found.append(Running(sock.getsockname()[1], engine, serving, lifecycle, server, loop))
             ready.set()
             await server.serve([sock])
+        service.close()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from tiny import save_tiny_model
 from minillm import LLM
 from minillm.errors import InputError
 from minillm.server.settings import Settings
+from minillm.server.tokenization import tokenize
 
 CHAT = {"model": NAME, "messages": [{"role": "user", "content": "the cat"}], "temperature": 0, "max_tokens": 6}
 TEXT = {"model": NAME, "prompt": "the cat", "temperature": 0, "max_tokens": 6, "ignore_eos": True}
@@ -206,6 +208,31 @@ def test_tokens_and_text_go_both_ways(http, llm) -> None:
 )
 def test_tokenization_refuses_by_name(http, path, body, status, param) -> None:
     refused(http.post(path, json=body), status, param=param)
+
+
+def test_a_short_text_does_not_wait_for_long_ones(llm, monkeypatch) -> None:
+    go_on, long_text = threading.Event(), "x" * 70_000
+
+    def slowly(request, served):
+        assert len(request.prompt) < len(long_text) or go_on.wait(30)
+        return tokenize(request, served)
+
+    monkeypatch.setattr("minillm.server.app.tokenize", slowly)
+    with running(llm) as server, httpx.Client(base_url=server.url, timeout=60) as http:
+        counts = []
+        clients = [
+            threading.Thread(target=lambda: counts.append(http.post("/tokenize", json={"prompt": long_text}).json()))
+            for _ in range(40)  # more than there are threads
+        ]
+        for client in clients:
+            client.start()
+        server.wait_until(lambda: server.lifecycle.active == 40)
+        assert http.post("/tokenize", json={"prompt": "the cat"}).json()["count"] > 0
+        assert not counts, "none of the long ones is through"
+        go_on.set()
+        for client in clients:
+            client.join()
+        assert len(counts) == 40
 
 
 def test_an_engine_that_has_died_is_told_to_whoever_watches(llm) -> None:

@@ -75,14 +75,14 @@ def _add_tokenization(app: FastAPI, service: Service) -> None:
     @app.post("/tokenize", openapi_extra=takes(TokenizeRequest), responses=answers(Tokenized))
     async def tokenized(request: Request) -> Response:
         """Text, or a conversation, in ids."""
-        body = await service.read(TokenizeRequest, request)
-        return json_reply(await service.off_loop(lambda: tokenize(body, service.served)))
+        body, size = await service.read(TokenizeRequest, request)
+        return json_reply(await service.off_loop(lambda: tokenize(body, service.served), size))
 
     @app.post("/detokenize", openapi_extra=takes(DetokenizeRequest), responses=answers(Detokenized))
     async def detokenized(request: Request) -> Response:
         """Ids in text."""
-        body = await service.read(DetokenizeRequest, request)
-        return json_reply(await service.off_loop(lambda: detokenize(body, service.served)))
+        body, size = await service.read(DetokenizeRequest, request)
+        return json_reply(await service.off_loop(lambda: detokenize(body, service.served), size))
 
 
 def _add_models(app: FastAPI, service: Service) -> None:

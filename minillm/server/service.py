@@ -10,6 +10,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -36,8 +37,12 @@ RETRY_AFTER_S = 1
 LAST_EVENT_S = 1.0
 """For the error event of a stream whose reader may have stopped reading."""
 
+LONG_BYTES = 65_536
+"""A body from which on its text may take seconds to become tokens: a context of 8,192 tokens is some 40 kB."""
+
 Body = TypeVar("Body", bound=BaseModel)
 Result = TypeVar("Result")
+Asked = ChatCompletionRequest | CompletionRequest
 
 
 class Service:
@@ -49,40 +54,50 @@ class Service:
         self.serving, self.served, self.settings, self.fingerprint = serving, served, settings, fingerprint
         self.created = int(time.time())
         self._coming = 0  # choices that are on their way into the engine
+        # Long texts have a thread of their own: they wait for each other, and no short one waits for them.
+        self._long = ThreadPoolExecutor(1, thread_name_prefix="minillm-long-text")
 
-    async def respond(self, kind: type[ChatCompletionRequest] | type[CompletionRequest], http: Request) -> Response:
+    def close(self) -> None:
+        """Wait for the text that is being made into tokens; those that wait for their turn have nobody any more."""
+        self._long.shutdown(cancel_futures=True)
+
+    async def respond(self, kind: type[Asked], http: Request) -> Response:
         """The response to a body of this kind. Raises RequestError for what is wrong with it."""
         deadline = asyncio.get_running_loop().time() + self.settings.timeout_s
-        request = await self.read(kind, http, deadline)
+        request, size = await self.read(kind, http, deadline)
         work = self._stream if request.stream else self._whole
 
         async def answered(send: Send) -> None:
             try:
-                await work(request, deadline, send)
+                await work(request, size, deadline, send)
             except Exception as error:
                 raise as_request_error(error) from error
 
         return Exchange(answered)
 
-    async def read(self, kind: type[Body], http: Request, deadline: float | None = None) -> Body:
-        """The parsed body of a request."""
+    async def read(self, kind: type[Body], http: Request, deadline: float | None = None) -> tuple[Body, int]:
+        """The parsed body of a request, and its size in bytes."""
         _check_json(http)
         async with self._until(deadline):
             try:
                 data = await http.body()
             except ClientDisconnect:
                 raise RequestError("the client went away before its body was there") from None
-            return await asyncio.to_thread(lambda: parse_request(kind, parse_json(data)))
+            return await self._compute(lambda: parse_request(kind, parse_json(data)), len(data)), len(data)
 
-    async def off_loop(self, compute: Callable[[], Result]) -> Result:
-        """What takes as long as the client's text is, in another thread."""
+    async def off_loop(self, compute: Callable[[], Result], size: int = 0) -> Result:
+        """What takes the longer the longer a body is (of `size` bytes), in another thread."""
         async with self._until(None):
-            return await asyncio.to_thread(compute)
+            return await self._compute(compute, size)
 
-    async def _whole(self, request: ChatCompletionRequest | CompletionRequest, deadline: float, send: Send) -> None:
+    async def _compute(self, compute: Callable[[], Result], size: int) -> Result:
+        lane = self._long if size > LONG_BYTES else None  # None: the loop's own threads
+        return await asyncio.get_running_loop().run_in_executor(lane, compute)
+
+    async def _whole(self, request: Asked, size: int, deadline: float, send: Send) -> None:
         envelope = self._envelope()
         async with self._until(deadline):
-            async with self._reading(request) as (prepared, reading):
+            async with self._reading(request, size) as (prepared, reading):
                 async for index, piece in reading:
                     _check(piece, reading, index)
             generated = reading.completions()
@@ -92,11 +107,11 @@ class Service:
             await _start(send, "application/json", envelope, {"content-length": str(len(body))})
             await _send(send, body, more=False)
 
-    async def _stream(self, request: ChatCompletionRequest | CompletionRequest, deadline: float, send: Send) -> None:
+    async def _stream(self, request: Asked, size: int, deadline: float, send: Send) -> None:
         envelope, started = self._envelope(), False
         try:
             async with self._until(deadline):
-                async with self._reading(request) as (prepared, reading):
+                async with self._reading(request, size) as (prepared, reading):
                     await _start(send, MEDIA_TYPE, envelope, HEADERS)
                     started = True
                     async for data in _events(reading, Chunks(request, prepared, self.served, envelope)):
@@ -110,13 +125,11 @@ class Service:
                     await _send(send, error_event(as_request_error(error)), more=False)
 
     @contextlib.asynccontextmanager
-    async def _reading(
-        self, request: ChatCompletionRequest | CompletionRequest
-    ) -> AsyncGenerator[tuple[Prepared, Reading]]:
+    async def _reading(self, request: Asked, size: int) -> AsyncGenerator[tuple[Prepared, Reading]]:
         """The request in the engine. Raises RequestError if it is wrong, or there is no place for it."""
         with contextlib.ExitStack() as places:
             places.enter_context(self._places(num_choices(request)))
-            prepared = await asyncio.to_thread(prepare, request, self.served)
+            prepared = await self._compute(lambda: prepare(request, self.served), size)
             if not self.serving.is_running:
                 raise shutting_down()
             async with self.serving.reading(prepared.requests) as reading:
