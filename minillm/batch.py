@@ -4,7 +4,6 @@ Only the output file gets answers; everything that is said goes to stderr.
 """
 
 import argparse
-import hashlib
 import time
 from collections.abc import Sequence
 from itertools import filterfalse
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from minillm.batch_file.output import Answered, OutputFile
     from minillm.batch_file.work import Totals, Work
     from minillm.engine.log import StepLog
-    from minillm.llm import LLM
 
 PROG = "minillm batch"
 DESCRIPTION = """\
@@ -35,8 +33,6 @@ A request that is wrong gets a line with its error; the others go on. Stopped or
 it was. Exit code: 0 if all lines are answered, 1 if some of them are errors, 2 for a wrong call, 130 for Ctrl-C.
 """
 WRONG_LINES = 1
-TOKEN_BUDGET = 512
-"""Tokens in a pass at most, unless more requests than that run at a time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -144,36 +140,18 @@ def _run(args: argparse.Namespace, work: "Work", seen: "Survey", before: "Answer
 def _work(args: argparse.Namespace, name: str, kv_bytes: int | None, output: "OutputFile", log: "StepLog") -> "Work":
     """The model on an engine, ready to work."""
     from minillm.batch_file.work import Work
-    from minillm.engine.engine import Engine
-    from minillm.engine.offline import KV_BYTES, MAX_BATCH_SIZE
+    from minillm.server.load import fingerprint, new_engine
     from minillm.server.prepare import Served
 
-    llm, size, drawn = load_llm(args), args.max_batch_size or MAX_BATCH_SIZE, args.timeline is not None
-    engine = Engine(
-        llm.model,
-        kv_bytes=kv_bytes or KV_BYTES,
-        kv_dtype=llm.kv_dtype,
-        max_batch_size=size,
-        token_budget=max(TOKEN_BUDGET, size),
-        observer=log.append if drawn else None,
-    )
+    llm, drawn = load_llm(args), args.timeline is not None
+    engine = new_engine(llm, args.max_batch_size, kv_bytes, observer=log.append if drawn else None)
     served = Served.on(engine, name, llm.tokenizer)
-    return Work(engine, served, output, fingerprint=_fingerprint(args, llm), keep_titles=drawn)
+    return Work(engine, served, output, fingerprint=fingerprint(args, llm), keep_titles=drawn)
 
 
 def _of_them(failed: int) -> str:
     """, 3 of them errors"""
     return f", {failed:,} of them errors" if failed else ""
-
-
-def _fingerprint(args: argparse.Namespace, llm: "LLM") -> str:
-    """What the answers depend on besides the requests, as one word: OpenAI's system_fingerprint."""
-    from importlib.metadata import version
-
-    from minillm.device import dtype_name
-
-    settings = (version("minillm"), dtype_name(llm.model.dtype), dtype_name(llm.kv_dtype), args.quantize, args.compile)
-    return "fp_" + hashlib.sha256(repr(settings).encode()).hexdigest()[:10]
 
 
 if __name__ == "__main__":

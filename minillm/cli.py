@@ -21,6 +21,7 @@ VERBS = {
     "generate": "answer or continue one prompt",
     "chat": "talk with the model, turn by turn",
     "batch": "answer a file of requests, many at a time",
+    "serve": "answer requests on a port, as OpenAI's API does",
     "fetch": "get a model's weights",
     "inspect": "what a model is: shapes, parameters by part, tokenizer, what is unusual",
     "fit": "how much memory a model needs, and whether a GPU has it",

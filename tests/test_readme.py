@@ -5,7 +5,9 @@ import json
 import re
 from pathlib import Path
 
+import httpx
 import pytest
+from serving import running
 
 from minillm.cli import VERBS, main
 
@@ -58,6 +60,21 @@ def test_the_batch_in_the_readme_is_answered_as_it_says(model_dir, tmp_path, cap
     assert main(["batch", str(source), "-o", str(target), "--dtype", "float32"]) == 1
     assert _without_times(target.read_text(encoding="utf-8")) == _without_times(answers)
     assert "has all 2 answers, 1 of them errors; 37 tokens in, 8 out, " in capsys.readouterr().err
+
+
+@pytest.mark.real_model
+def test_the_request_to_the_port_in_the_readme_is_answered_as_it_says(llm):
+    """All but its name and time, and what the version and the prefix cache add."""
+    section = README.split("## On a port")[1].split("\n## ")[0]
+    asked = json.loads(re.search(r"-d '(.*)'", section)[1])
+    promised = json.loads(re.search(r"```json\n(.*?)```", section, re.DOTALL)[1])
+    path = re.search(r"curl http://127.0.0.1:8000(/\S+)", section)[1]
+    with running(llm, name="smollm2-135m") as server:
+        answer = httpx.post(f"{server.url}{path}", json=asked, timeout=120).json()
+    for body in (answer, promised):
+        for name in ("id", "created", "system_fingerprint"):
+            assert body.pop(name)
+    assert answer == promised
 
 
 def _without_times(lines):

@@ -11,7 +11,6 @@ import contextlib
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from minillm.detokenizer import Piece
@@ -23,18 +22,54 @@ from minillm.sampling_params import SamplingParams
 from minillm.tokenizer import Tokenizer
 
 
-@dataclass(eq=False)
-class _Reader:
-    """Who gets a request's pieces: a queue in an event loop. An exception in it is raised at the reader."""
+class Reading:
+    """Requests that are read together: `async for index, piece in reading`, until each has had its last piece.
 
-    loop: asyncio.AbstractEventLoop
-    pieces: "asyncio.Queue[Piece | Exception]"
-    answer: Answer | None = None
+    `index` is the request's place among those that were handed in. Made by `AsyncEngine.reading`.
+    """
 
-    def give(self, item: Piece | Exception) -> None:
-        """From the engine's thread. A loop that is closed has no readers any more."""
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.answers: list[Answer] = []  # of the engine's thread, until they have come to their ends
+        self.entered: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._pieces: asyncio.Queue[tuple[int, Piece] | Exception] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, Piece]]:
+        """The pieces, as they come. Raises what went wrong with one of the requests: the others end with it."""
+        left = len(self.answers)
+        while left:
+            item = await self._pieces.get()
+            if isinstance(item, Exception):
+                raise item
+            yield item
+            left -= item[1].finish_reason is not None
+
+    def completions(self) -> list[Completion]:
+        """The results, when all pieces have been read."""
+        return [answer.completion() for answer in self.answers]
+
+    # From the engine's thread. A loop that is closed has no readers any more.
+
+    def give(self, item: tuple[int, Piece] | Exception) -> None:
+        """A piece, or what went wrong."""
         with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self.pieces.put_nowait, item)
+            self._loop.call_soon_threadsafe(self._pieces.put_nowait, item)
+
+    def enter(self, error: Exception | None = None) -> None:
+        """The requests are in the engine, or none of them is, because of `error`."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._settle, error)
+
+    def _settle(self, error: Exception | None) -> None:
+        if self.entered.done():  # the reader was cancelled meanwhile
+            return
+        if error is None:
+            self.entered.set_result(None)
+        else:
+            self.entered.set_exception(error)
+
+
+NOT_RUNNING = "the engine is not running: requests are taken inside `async with AsyncEngine(...)`"
 
 
 class AsyncEngine:
@@ -46,9 +81,10 @@ class AsyncEngine:
     def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
         self.engine, self.tokenizer = engine, tokenizer
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._readers: dict[str, _Reader] = {}
+        self._readers: dict[str, tuple[Reading, int]] = {}  # by request id: who reads it, and its index there
         self._thread = threading.Thread(target=self._run, name="minillm-engine", daemon=True)
-        self._closed = False
+        self._closed = False  # no more requests are taken
+        self._ended = False  # nor would they be computed
 
     async def __aenter__(self) -> Self:
         self._thread.start()
@@ -64,60 +100,61 @@ class AsyncEngine:
             self._commands.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether requests are taken."""
+        return not self._closed and self._thread.is_alive()
+
+    @contextlib.asynccontextmanager
+    async def reading(
+        self, requests: Sequence[tuple[Sequence[int], SamplingParams]], request_id: str | None = None
+    ) -> AsyncGenerator[Reading]:
+        """Hand in several requests, all of them or none, and read their pieces; leaving it ends those that still run.
+
+        Raises what `Engine.add` raises. request_id: of the one request.
+        """
+        if not self.is_running:
+            raise InputError(NOT_RUNNING)
+        reading = Reading(asyncio.get_running_loop())
+        self._commands.put(lambda: self._enter(reading, requests, request_id))
+        try:
+            await reading.entered
+            yield reading
+        finally:
+            self._commands.put(lambda: self._leave(reading))
+
     async def stream(
         self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None = None
     ) -> AsyncIterator[Piece]:
         """The pieces of one request as they come; the last one has a finish_reason. Raises what `Engine.add` raises."""
-        reader = self._submit(prompt_ids, params, request_id)
-        async with contextlib.aclosing(self._pieces_of(reader)) as pieces:
-            async for piece in pieces:
+        async with self.reading([(prompt_ids, params)], request_id) as reading:
+            async for _, piece in reading:
                 yield piece
 
     async def generate(
         self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None = None
     ) -> Completion:
         """One request, whole."""
-        reader = self._submit(prompt_ids, params, request_id)
-        async for _ in self._pieces_of(reader):
-            pass
-        assert reader.answer is not None, "a piece comes from an answer"
-        return reader.answer.completion()
-
-    def _submit(self, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None) -> _Reader:
-        if self._closed or not self._thread.is_alive():
-            raise InputError("the engine is not running: requests are taken inside `async with AsyncEngine(...)`")
-        reader = _Reader(asyncio.get_running_loop(), asyncio.Queue())
-        self._commands.put(lambda: self._enter(reader, prompt_ids, params, request_id))
-        return reader
-
-    async def _pieces_of(self, reader: _Reader) -> AsyncGenerator[Piece]:
-        """What the reader is given, to its last piece; however it ends, the engine is told that the reader is gone."""
-        try:
-            while True:
-                item = await reader.pieces.get()
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-                if item.finish_reason is not None:
-                    return
-        finally:
-            self._commands.put(lambda: self._leave(reader))
+        async with self.reading([(prompt_ids, params)], request_id) as reading:
+            async for _ in reading:
+                pass
+            return reading.completions()[0]
 
     # What follows runs in the engine's thread alone.
 
     def _run(self) -> None:
         """Commands, then a step, then commands again; without work, wait for a command."""
-        while self._obey():
-            try:
-                outputs = self.engine.step()
-            except Exception as error:
-                self._tell_failed(error)
-                continue
-            for output in outputs:
-                self._hand_out(output)
-        for reader in list(self._readers.values()):
-            if reader.answer is not None:
-                reader.give(reader.answer.abort())
+        try:
+            while self._obey():
+                try:
+                    outputs = self.engine.step()
+                except Exception as error:
+                    self._tell_failed(error)
+                    continue
+                for output in outputs:
+                    self._hand_out(output)
+        finally:
+            self._end_all()
 
     def _obey(self) -> bool:
         """Do what was asked for. False when it is time to end."""
@@ -131,39 +168,58 @@ class AsyncEngine:
             command()
 
     def _enter(
-        self, reader: _Reader, prompt_ids: Sequence[int], params: SamplingParams, request_id: str | None
+        self, reading: Reading, requests: Sequence[tuple[Sequence[int], SamplingParams]], request_id: str | None
     ) -> None:
         try:
-            reader.answer = Answer(self.engine, self.tokenizer, prompt_ids, params, request_id)
+            if self._ended:
+                raise InputError(NOT_RUNNING)
+            for ids, params in requests:
+                answer = Answer(self.engine, self.tokenizer, ids, params, request_id)
+                self._readers[answer.request.request_id] = reading, len(reading.answers)
+                reading.answers.append(answer)
         except Exception as error:  # it is the reader's own request that is wrong: the others go on
-            reader.give(error)
+            self._leave(reading)
+            reading.enter(error)
             return
-        self._readers[reader.answer.request.request_id] = reader
+        reading.enter()
 
-    def _leave(self, reader: _Reader) -> None:
+    def _leave(self, reading: Reading, reason: str = "abort") -> None:
         """The reader has its last piece, or is gone before it."""
-        if reader.answer is None:
-            return
-        request_id = reader.answer.request.request_id
-        if self._readers.get(request_id) is reader:
-            del self._readers[request_id]
-            self.engine.abort(request_id)
+        for answer in reading.answers:
+            request_id = answer.request.request_id
+            if self._readers.get(request_id, (None, 0))[0] is reading:
+                del self._readers[request_id]
+                self.engine.abort(request_id, reason)
 
     def _hand_out(self, output: Output) -> None:
-        request_id = output.request.request_id
-        reader = self._readers.get(request_id)
-        if reader is None or reader.answer is None:
+        reading, index = self._readers.get(output.request.request_id, (None, 0))
+        if reading is None:
             return
         try:
-            reader.give(reader.answer.take(output))
+            reading.give((index, reading.answers[index].take(output)))
         except Exception as error:  # in the text of one request: it ends alone
-            del self._readers[request_id]
-            self.engine.abort(request_id, "error")
-            reader.give(error)
+            self._leave(reading, "error")
+            reading.give(error)
 
     def _tell_failed(self, error: Exception) -> None:
         """A pass failed: its requests have ended, and their readers are told. The others go on."""
-        for request_id, reader in list(self._readers.items()):
-            if reader.answer is not None and reader.answer.request.finish_reason == "error":
-                del self._readers[request_id]
-                reader.give(error)
+        failed = {
+            reading
+            for reading, index in self._readers.values()
+            if reading.answers[index].request.finish_reason == "error"
+        }
+        for reading in failed:
+            self._leave(reading, "error")
+            reading.give(error)
+
+    def _end_all(self) -> None:
+        """Nobody waits for what does not come: neither those who read, nor those who have just come."""
+        for reading, index in list(self._readers.values()):
+            reading.give((index, reading.answers[index].abort()))
+        self._readers.clear()
+        self._closed = self._ended = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                command = self._commands.get(block=False)
+                if command is not None:
+                    command()

@@ -1,11 +1,9 @@
 """From what came out of the engine to the body of an answer."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from minillm.decode import ending_ids
-from minillm.detokenizer import StreamDecoder
 from minillm.generation import Completion as Generated
 from minillm.generation import TokenLogprob as GeneratedLogprob
 from minillm.sampling_params import SamplingParams
@@ -26,6 +24,7 @@ from minillm.server.responses import (
     Usage,
 )
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
+from minillm.server.shown_tokens import Shown, shown_tokens
 from minillm.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0
@@ -100,8 +99,7 @@ def usage(prepared: Prepared, generated: Sequence[Generated]) -> Usage:
 def _chat_choice(index: int, generated: Generated, params: SamplingParams, served: Served) -> ChatChoice:
     logprobs = None
     if generated.logprobs is not None:
-        shown = _shown(generated, ending_ids(params, served.config), served.tokenizer)
-        logprobs = ChatLogprobs(content=[chat_logprob(one, served.tokenizer) for one, _ in shown])
+        logprobs = chat_logprobs(shown_tokens(generated, params, served), served.tokenizer)
     message = AssistantMessage(content=generated.text)
     return ChatChoice(index=index, message=message, logprobs=logprobs, finish_reason=_reason(generated))
 
@@ -111,13 +109,7 @@ def _completion_choice(
 ) -> CompletionChoice:
     logprobs = None
     if generated.logprobs is not None:
-        shown = _shown(generated, ending_ids(params, served.config), served.tokenizer)
-        logprobs = CompletionLogprobs(
-            tokens=[_text(one.token_id, served.tokenizer) for one, _ in shown],
-            token_logprobs=[_finite(one.logprob) for one, _ in shown],
-            top_logprobs=[_by_text(one, served.tokenizer) for one, _ in shown],
-            text_offset=[offset for _, offset in shown],
-        )
+        logprobs = completion_logprobs(shown_tokens(generated, params, served), served.tokenizer)
     return CompletionChoice(
         index=index, text=echo + generated.text, logprobs=logprobs, finish_reason=_reason(generated)
     )
@@ -128,8 +120,22 @@ def _reason(generated: Generated) -> FinishReason:
     return cast(FinishReason, generated.finish_reason)
 
 
-def chat_logprob(logprob: GeneratedLogprob, tokenizer: Tokenizer) -> TokenLogprob:
-    """A token's entry in a chat's logprobs."""
+def chat_logprobs(shown: Sequence[Shown], tokenizer: Tokenizer) -> ChatLogprobs:
+    """Tokens' entries in a chat's logprobs."""
+    return ChatLogprobs(content=[_chat_logprob(one, tokenizer) for one, _ in shown])
+
+
+def completion_logprobs(shown: Sequence[Shown], tokenizer: Tokenizer) -> CompletionLogprobs:
+    """Tokens' entries in a completion's logprobs."""
+    return CompletionLogprobs(
+        tokens=[_text(one.token_id, tokenizer) for one, _ in shown],
+        token_logprobs=[_finite(one.logprob) for one, _ in shown],
+        top_logprobs=[_by_text(one, tokenizer) for one, _ in shown],
+        text_offset=[offset for _, offset in shown],
+    )
+
+
+def _chat_logprob(logprob: GeneratedLogprob, tokenizer: Tokenizer) -> TokenLogprob:
     chosen = _top(logprob.token_id, logprob.logprob, tokenizer)
     top = [_top(token_id, value, tokenizer) for token_id, value in logprob.top]
     return TokenLogprob(token=chosen.token, logprob=chosen.logprob, bytes=chosen.bytes, top_logprobs=top)
@@ -154,21 +160,3 @@ def _text(token_id: int, tokenizer: Tokenizer) -> str:
 
 def _finite(logprob: float) -> float:
     return max(logprob, LEAST_LOGPROB)
-
-
-def _shown(generated: Generated, ends: Collection[int], tokenizer: Tokenizer) -> list[tuple[GeneratedLogprob, int]]:
-    """The tokens that the text is made of, each with the character at which it begins.
-
-    Not among them: the token that ended the request, and those that lie in a matched stop string.
-    """
-    decoder, offset, shown = StreamDecoder(tokenizer), 0, []
-    for one in generated.logprobs or ():
-        shown.append((one, min(offset, len(generated.text))))
-        offset += len(decoder.add(one.token_id))
-    if generated.finish_reason == "stop" and shown:
-        if shown[-1][0].token_id in ends:
-            shown.pop()
-        else:
-            while shown and shown[-1][1] >= len(generated.text):
-                shown.pop()
-    return shown

@@ -13,6 +13,9 @@ INVALID, SERVER = "invalid_request_error", "server_error"
 
 NESTED_TOO_DEEPLY = "the JSON is nested too deeply"
 
+MAX_PARAM = 200
+"""Characters of a field's name in an error: the client knows the rest."""
+
 _WITH_PARTS = {"messages", "tools", "stream_options"}
 """Fields about whose parts an error is told; of others, what the whole field must be says more."""
 
@@ -34,14 +37,27 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+def _as_text(told: str) -> str:
+    """What a client wrote, such as the name of a field, may hold half a surrogate pair: no text that can be sent."""
+    return told.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 class RequestError(InputError):
-    """A request that cannot be served. `status` is HTTP's; `body()` what the client is told."""
+    """A request that cannot be served. `status` is HTTP's, with its `headers`; `body()` what the client is told."""
 
     def __init__(
-        self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400, type: str = INVALID
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = 400,
+        type: str = INVALID,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.param, self.code, self.status, self.type = param, code, status, type
+        super().__init__(_as_text(message))
+        self.param = None if param is None else _as_text(param)[:MAX_PARAM]
+        self.code, self.status, self.type, self.headers = code, status, type, dict(headers or {})
 
     def body(self) -> dict[str, Any]:
         """The error as JSON has it."""
@@ -93,6 +109,8 @@ def _first_error(kind: type[BaseModel], body: Mapping[str, Any], error: Validati
     the one that was meant.
     """
     found = [(_place(body, one["loc"], one["type"]), one) for one in error.errors()]
+    if not all(path for path, _ in found):  # a name that is no text: half a surrogate pair
+        return RequestError("the names of the body's fields must be text: one of them is not valid Unicode")
     name = str(found[0][0][0])
     path, wrong = max(((path, one) for path, one in found if path[0] == name), key=lambda one: len(one[0]))
     param, field, given = _written(path), kind.model_fields.get(name), reprlib.repr(body.get(name))
@@ -128,5 +146,5 @@ def _place(body: Any, loc: Sequence[str | int], what: str) -> tuple[str | int, .
 
 def _written(path: Sequence[str | int]) -> str:
     """messages[0].content"""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step:.{MAX_PARAM}}" for step in path)
     return "".join(steps).removeprefix(".")

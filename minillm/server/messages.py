@@ -8,11 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from minillm.server.errors import RequestError, parse_json
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """What a client sends: its fields and no others, of their types and no others."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class TextPart(_Strict):
+class TextPart(Strict):
     """A part of a content. Parts of other kinds (pictures, sound, files) are nothing that this engine can read."""
 
     type: Literal["text"]
@@ -23,7 +25,7 @@ Content = str | Annotated[list[TextPart], Field(min_length=1)]
 """Text, whole or in parts."""
 
 
-class SystemMessage(_Strict):
+class SystemMessage(Strict):
     """What the model is told before the conversation."""
 
     role: Literal["system"]
@@ -31,7 +33,7 @@ class SystemMessage(_Strict):
     name: str | None = None
 
 
-class DeveloperMessage(_Strict):
+class DeveloperMessage(Strict):
     """OpenAI's newer word for a system message; templates know it by the older one."""
 
     role: Literal["developer"]
@@ -39,7 +41,7 @@ class DeveloperMessage(_Strict):
     name: str | None = None
 
 
-class UserMessage(_Strict):
+class UserMessage(Strict):
     """What the user says."""
 
     role: Literal["user"]
@@ -47,14 +49,14 @@ class UserMessage(_Strict):
     name: str | None = None
 
 
-class FunctionCall(_Strict):
+class FunctionCall(Strict):
     """A call that the assistant wrote: `arguments` is a JSON object, as text."""
 
     name: str
     arguments: str
 
 
-class ToolCall(_Strict):
+class ToolCall(Strict):
     """One of the calls in an assistant's message."""
 
     id: str
@@ -62,7 +64,7 @@ class ToolCall(_Strict):
     function: FunctionCall
 
 
-class AssistantMessage(_Strict):
+class AssistantMessage(Strict):
     """What the model said before: text, calls of tools, or both."""
 
     role: Literal["assistant"]
@@ -75,7 +77,7 @@ class AssistantMessage(_Strict):
     function_call: None = None
 
 
-class ToolMessage(_Strict):
+class ToolMessage(Strict):
     """What a tool answered."""
 
     role: Literal["tool"]

@@ -4,7 +4,7 @@ Where a body leaves a field out, OpenAI's default holds, not that of `SamplingPa
 wants the likeliest tokens says 0. A chat has no limit of tokens but the context's; a completion has 16.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,14 @@ from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.sampling_params import SamplingParams
 from minillm.server.errors import NESTED_TOO_DEEPLY, RequestError, model_not_found
-from minillm.server.messages import for_template
+from minillm.server.messages import Message, for_template
 from minillm.server.schemas import (
     DEFAULT_COMPLETION_TOKENS,
     MAX_PROMPTS,
     ChatCompletionRequest,
     CompletionRequest,
     SharedRequest,
+    Tool,
 )
 from minillm.tokenizer import Tokenizer
 
@@ -68,6 +69,12 @@ class Prepared:
         return [(ids, one) for ids, each in zip(self.prompts, self.params, strict=True) for one in each]
 
 
+def num_choices(request: ChatCompletionRequest | CompletionRequest) -> int:
+    """How many texts a body asks for: `n` for each prompt."""
+    prompts = len(_prompts(request)) if isinstance(request, CompletionRequest) else 1
+    return prompts * (request.n or 1)
+
+
 def prepare(request: ChatCompletionRequest | CompletionRequest, served: Served) -> Prepared:
     """Translate a body for the model that is served. Raises RequestError for what it cannot do."""
     if request.model != served.name:
@@ -101,22 +108,29 @@ def _prepare_chat(request: ChatCompletionRequest, served: Served) -> Prepared:
     if len(given) > 1:
         told = "max_tokens is the older name of max_completion_tokens, and they differ: give one of them"
         raise RequestError(told, param="max_tokens")
-    ids = _chat_ids(request, served.tokenizer)
+    ids = chat_ids(request.messages, request.tools, request.chat_template_kwargs, served.tokenizer)
     max_tokens = _max_tokens(len(ids), next(iter(given), None), served, param="messages")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     return Prepared((tuple(ids),), ("",), (_params(request, max_tokens, logprobs, served),))
 
 
-def _chat_ids(request: ChatCompletionRequest, tokenizer: Tokenizer) -> list[int]:
-    variables = dict(request.chat_template_kwargs or {})
-    if taken := sorted(_NOT_VARIABLES & set(variables)):
+def chat_ids(
+    messages: Sequence[Message],
+    tools: Sequence[Tool] | None,
+    variables: Mapping[str, Any] | None,
+    tokenizer: Tokenizer,
+    add_generation_prompt: bool = True,
+) -> list[int]:
+    """A conversation in ids. `variables` are for the chat template, besides those that have fields of their own."""
+    given = dict(variables or {})
+    if taken := sorted(_NOT_VARIABLES & set(given)):
         told = f"{taken[0]} is no variable of a chat template's own: leave it out"
         raise RequestError(told, param=f"chat_template_kwargs.{taken[0]}")
-    if request.tools:
-        variables["tools"] = [tool.model_dump(exclude_unset=True) for tool in request.tools]
-    messages = for_template(request.messages)
+    if tools:
+        given["tools"] = [tool.model_dump(exclude_unset=True) for tool in tools]
+    plain = for_template(messages)
     try:
-        return tokenizer.encode_chat(messages, **variables)
+        return tokenizer.encode_chat(plain, add_generation_prompt, **given)
     except InputError as error:
         raise RequestError(str(error), param="messages", code="invalid_value") from error
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_serializer
 
 FinishReason = Literal["stop", "length"]
 
@@ -78,6 +78,11 @@ class Delta(BaseModel):
     role: Literal["assistant"] | None = None
     content: str | None = None
 
+    @model_serializer
+    def _without_null(self) -> dict[str, str]:
+        """What is not new is not there: the last delta is {}."""
+        return {name: value for name, value in self if value is not None}
+
 
 class ChatChunkChoice(BaseModel):
     """A piece of one of the answers."""
@@ -130,3 +135,26 @@ class Completion(BaseModel):
     choices: list[CompletionChoice]
     usage: Usage | None = None
     system_fingerprint: str | None = None
+
+
+class Model(BaseModel):
+    """The model that is served. max_model_len: tokens of prompt and completion together, at most (vLLM's field)."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "minillm"
+    max_model_len: int
+
+
+class ModelList(BaseModel):
+    """The answer to /v1/models."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Health(BaseModel):
+    """The answer to /health: "draining" while what runs may finish and nothing new is taken."""
+
+    status: Literal["ok", "draining"]

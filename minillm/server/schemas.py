@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from minillm.sampling_params import MAX_LOGIT_BIAS, MAX_LOGPROBS, MAX_PENALTY
-from minillm.server.messages import Message
+from minillm.server.messages import Message, Strict
 
 MAX_CHOICES = 128
 """The largest `n`, as in OpenAI's API."""
@@ -46,24 +46,20 @@ def _only(what: str) -> Any:
     return Field(default=None, description=what, json_schema_extra={"implemented": False})
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     """How a stream ends, and nothing else yet."""
 
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
 
 
-class TextFormat(_Strict):
+class TextFormat(Strict):
     """The one response format there is."""
 
     type: Literal["text"]
 
 
-class SharedRequest(_Strict):
+class SharedRequest(Strict):
     """What both kinds of request have."""
 
     model: str = Field(description="the name of the model that is served, a string")
@@ -114,7 +110,7 @@ class FunctionDefinition(BaseModel):
     parameters: dict[str, Any] | None = None
 
 
-class Tool(_Strict):
+class Tool(Strict):
     """A tool that the model may write a call of."""
 
     type: Literal["function"]

@@ -1,0 +1,108 @@
+"""From the pieces of an answer to the events of a stream: what `answers.py` says at the end, said as it comes."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from minillm.detokenizer import Piece
+from minillm.generation import Completion as Generated
+from minillm.generation import TokenLogprob
+from minillm.sampling_params import SamplingParams
+from minillm.server.answers import Envelope, chat_logprobs, completion_logprobs, usage
+from minillm.server.prepare import Prepared, Served
+from minillm.server.responses import (
+    ChatChunkChoice,
+    ChatCompletionChunk,
+    Completion,
+    CompletionChoice,
+    Delta,
+    FinishReason,
+)
+from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
+from minillm.server.shown_tokens import Shown, ShownTokens
+
+Chunk = ChatCompletionChunk | Completion
+
+
+class _Choice:
+    """One of the choices: how much of its text there is, and what of it has not been said yet."""
+
+    def __init__(self, params: SamplingParams, served: Served, echo: str) -> None:
+        self.echo = echo
+        self.begun = False
+        self._characters = 0
+        self._tokens = ShownTokens(params, served) if params.logprobs is not None else None
+
+    def add(self, piece: Piece) -> list[Shown] | None:
+        """The tokens that the piece shows; None where no logprobs were asked for."""
+        self._characters += len(piece.text)
+        if self._tokens is None:
+            return None
+        if piece.step is not None:
+            step = piece.step
+            self._tokens.add(TokenLogprob(step.token_id, step.logprob, step.top_logprobs or ()))
+        return self._tokens.shown(self._characters, piece.finish_reason)
+
+
+class Chunks:
+    """The chunks of one request's stream. Joined, they say what the answer would say that is not streamed.
+
+    A piece that shows nothing makes no chunk. The first chunk of a chat's choice says the role, the last one the
+    finish_reason; in a completion they are the first and the last text's own.
+    """
+
+    def __init__(
+        self,
+        request: ChatCompletionRequest | CompletionRequest,
+        prepared: Prepared,
+        served: Served,
+        envelope: Envelope,
+    ) -> None:
+        self._is_chat = isinstance(request, ChatCompletionRequest)
+        options = request.stream_options
+        self.include_usage = options is not None and bool(options.include_usage)
+        self._prepared, self._served, self._envelope = prepared, served, envelope
+        per_prompt = len(prepared.requests) // len(prepared.prompts)
+        self._choices = [
+            _Choice(params, served, prepared.echoes[i // per_prompt]) for i, (_, params) in enumerate(prepared.requests)
+        ]
+
+    def of(self, index: int, piece: Piece) -> Iterator[Chunk]:
+        """What a piece of the choice `index` adds. Its finish_reason, if it has one, is "stop" or "length"."""
+        choice = self._choices[index]
+        shown = choice.add(piece)
+        yield from self._chat(index, choice, piece, shown) if self._is_chat else self._text(index, choice, piece, shown)
+        choice.begun = True
+
+    def usage(self, generated: Sequence[Generated]) -> Chunk:
+        """The last chunk of all, where the usage was asked for: it has no choices."""
+        chunk = self._chunk([])
+        chunk.usage = usage(self._prepared, generated)
+        return chunk
+
+    def _chat(self, index: int, choice: _Choice, piece: Piece, shown: list[Shown] | None) -> Iterator[Chunk]:
+        if not choice.begun:
+            yield self._chunk([ChatChunkChoice(index=index, delta=Delta(role="assistant", content=""))])
+        if piece.text or shown:
+            logprobs = chat_logprobs(shown, self._served.tokenizer) if shown else None
+            yield self._chunk([ChatChunkChoice(index=index, delta=Delta(content=piece.text), logprobs=logprobs)])
+        if piece.finish_reason is not None:
+            reason = cast(FinishReason, piece.finish_reason)
+            yield self._chunk([ChatChunkChoice(index=index, delta=Delta(), finish_reason=reason)])
+
+    def _text(self, index: int, choice: _Choice, piece: Piece, shown: list[Shown] | None) -> Iterator[Chunk]:
+        text = piece.text if choice.begun else choice.echo + piece.text
+        if text or shown or piece.finish_reason is not None:
+            logprobs = completion_logprobs(shown, self._served.tokenizer) if shown else None
+            reason = cast(FinishReason | None, piece.finish_reason)
+            yield self._chunk([CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)])
+
+    def _chunk(self, choices: Sequence[ChatChunkChoice | CompletionChoice]) -> Chunk:
+        envelope, name = self._envelope, self._served.name
+        kind, prefix = (ChatCompletionChunk, "chatcmpl") if self._is_chat else (Completion, "cmpl")
+        return kind(
+            id=f"{prefix}-{envelope.id}",
+            created=envelope.created,
+            model=name,
+            choices=list(choices),  # type: ignore[arg-type]  # the kind of choice that belongs to the kind of chunk
+            system_fingerprint=envelope.fingerprint,
+        )

@@ -1,0 +1,71 @@
+"""Guard: what a request must pass before anything looks at it. The key, the time of the server's life, the body's size.
+
+It is a layer around the whole app, so that what it refuses costs next to nothing, and no route can be forgotten.
+"""
+
+import hmac
+from http import HTTPStatus
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from minillm.server.errors import RequestError
+from minillm.server.lifecycle import Lifecycle
+from minillm.server.replies import error_reply
+from minillm.server.settings import Settings
+
+OPEN_PATHS = frozenset({"/health", "/health/ready"})
+"""Whoever watches the server asks there, without a key, and also while it shuts down."""
+
+
+class Guard:
+    """An ASGI app around another."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, lifecycle: Lifecycle) -> None:
+        self.app, self.settings, self.lifecycle = app, settings, lifecycle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with an error."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self.app(scope, receive, send)
+            return
+        try:
+            self._check(dict(scope["headers"]))
+            with self.lifecycle.request():
+                await self.app(scope, self._limited(receive), send)
+        except RequestError as error:  # of the two lines above: the app has answered its own
+            await error_reply(error)(scope, receive, send)
+
+    def _check(self, headers: dict[bytes, bytes]) -> None:
+        """Look at the key first: who has none is told nothing else."""
+        key = self.settings.api_key
+        if key is not None:
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            # In constant time: how long it takes must not say how much of a wrong key was right.
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), key.encode()):
+                raise _wrong_key()
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.settings.max_body_bytes:
+            raise self._too_large()
+
+    def _limited(self, receive: Receive) -> Receive:
+        """The body's parts, as long as they are not too much together: a chunked body does not say its length."""
+        received = 0
+
+        async def receive_limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.settings.max_body_bytes:
+                raise self._too_large()
+            return message
+
+        return receive_limited
+
+    def _too_large(self) -> RequestError:
+        told = f"the body is larger than {self.settings.max_body_bytes:,} bytes, the most that this server takes"
+        return RequestError(told, code="body_too_large", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE.value)
+
+
+def _wrong_key() -> RequestError:
+    told = "this server wants its API key, as the header 'Authorization: Bearer KEY': there is none, or a wrong one"
+    return RequestError(told, code="invalid_api_key", status=401, headers={"www-authenticate": "Bearer"})
