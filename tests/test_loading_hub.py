@@ -223,7 +223,14 @@ def test_a_connection_that_breaks_is_taken_up_where_it_broke(here):
 def test_a_fetch_that_was_interrupted_is_taken_up_by_the_next_one(here, tmp_path):
     command = [sys.executable, "-c", FETCH, "org/tiny"]
     with serve(Hub(speed=1500.0)) as hub:
-        process = subprocess.Popen(command, cwd=REPOSITORY, env=environment(hub, tmp_path), stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env=environment(hub, tmp_path),
+            stderr=subprocess.PIPE,
+            # Who starts the tests in the background may ignore SIGINT, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         wait_for(lambda: any(part.stat().st_size >= 1000 for part in parts_in(tmp_path)))
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
