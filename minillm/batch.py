@@ -10,7 +10,15 @@ from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minillm.cli import Parser, add_model_flags, guarded, load_llm
+from minillm.cli import (
+    Parser,
+    add_model_flags,
+    add_serving_flags,
+    checked_kv_bytes,
+    guarded,
+    load_llm,
+    served_name,
+)
 from minillm.errors import InputError
 from minillm.generate import say
 from minillm.page import check_destination
@@ -45,9 +53,7 @@ def _parser() -> Parser:
     parser = Parser(prog=PROG, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("input", type=Path, metavar="IN.jsonl", help="the requests")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.jsonl", required=True, help="the answers")
-    parser.add_argument("--max-batch-size", type=int, metavar="N", help="requests computed at a time (default: 16)")
-    parser.add_argument("--kv-memory", metavar="SIZE", help="what their keys and values may take (default: 1GiB)")
-    parser.add_argument("--served-model-name", metavar="NAME", help="the requests' name for it (default: --model's)")
+    add_serving_flags(parser)
     parser.add_argument(
         "--timeline", type=Path, metavar="FILE", help="write a page that shows who was computed when (a short batch's)"
     )
@@ -59,10 +65,8 @@ def _batch(args: argparse.Namespace) -> int:
     kv_bytes = _checked(args)
     from minillm.batch_file.orders import survey
     from minillm.batch_file.output import OutputFile
-    from minillm.loading.registry import DEFAULT_MODEL
 
-    seen = survey(args.input)
-    name = args.served_model_name or args.model or DEFAULT_MODEL
+    seen, name = survey(args.input), served_name(args)
     if seen.models and name not in seen.models:
         asked = min(seen.models)
         raise InputError(
@@ -81,15 +85,12 @@ def _batch(args: argparse.Namespace) -> int:
 
 def _checked(args: argparse.Namespace) -> int | None:
     """Refuse what the flags alone show to be wrong. The bytes that the KV cache may take, if they were given."""
-    from minillm.fit import parse_memory
-
-    if args.max_batch_size is not None and args.max_batch_size < 1:
-        raise InputError(f"--max-batch-size must be at least 1, not {args.max_batch_size}")
+    kv_bytes = checked_kv_bytes(args)
     if args.input.exists() and args.output.exists() and args.output.samefile(args.input):
         raise InputError(f"{args.output} is the input: name another file for the answers")
     if args.timeline is not None:
         check_destination(args.timeline)
-    return None if args.kv_memory is None else parse_memory(args.kv_memory)
+    return kv_bytes
 
 
 def _answer(

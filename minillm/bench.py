@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from minillm.benchmark.flags import add_subject_flags, check_subject_flags
 from minillm.benchmark.plan import NOT_QUANTIZED, QUANTIZATIONS, Plan, modes
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
@@ -47,20 +48,13 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("what is run")
-    model.add_argument("--model", help="an alias, a directory, a .gguf file or a hub id (default: smollm2-135m)")
-    model.add_argument("--random", metavar="SHAPE", help="random weights of a well-known shape: llama-3.2-1b, say")
-    model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_subject_flags(model)
     model.add_argument("--dtype", nargs="+", default=["auto"], help="one or more of float32, bfloat16, float16, auto")
     model.add_argument(
         "--quantize", nargs="+", default=[NOT_QUANTIZED], choices=QUANTIZATIONS, help="one or more (default: none)"
     )
     model.add_argument(
         "--kv-dtype", choices=["auto", "int8"], default="auto", help="our keys and values (default: auto)"
-    )
-    model.add_argument(
-        "--compile",
-        action=argparse.BooleanOptionalAction,
-        help="decode by compiled code (default: where the weights are quantized)",
     )
     model.add_argument("--compare", metavar="ENGINES", help="transformers, llama.cpp or both: transformers,llama.cpp")
     work = parser.add_argument_group("what is measured")
@@ -99,8 +93,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 def _bench(args: argparse.Namespace, argv: Sequence[str]) -> int:
     plan = plan_of(args)
-    if args.random is not None and args.model is not None:
-        raise InputError("--random and --model name two models: give one of them")
+    check_subject_flags(args)
     from minillm.benchmark.engine import LLAMA_CPP
     from minillm.benchmark.job import Job, run_job
     from minillm.benchmark.peers import parse_peers

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minillm.benchmark.flags import add_subject_flags, check_subject_flags
 from minillm.benchmark.plan import NOT_QUANTIZED, QUANTIZATIONS, Mode, Plan
 from minillm.cli import Parser, guarded
 from minillm.errors import InputError
@@ -48,16 +49,9 @@ def _parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     model = parser.add_argument_group("what is run")
-    model.add_argument("--model", help="an alias, a directory, a .gguf file or a hub id (default: smollm2-135m)")
-    model.add_argument("--random", metavar="SHAPE", help="random weights of a well-known shape: llama-3.2-1b, say")
-    model.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: auto)")
+    add_subject_flags(model)
     model.add_argument("--dtype", default="auto", help="float32, bfloat16, float16 or auto (default: auto)")
     model.add_argument("--quantize", default=NOT_QUANTIZED, choices=QUANTIZATIONS, help="(default: none)")
-    model.add_argument(
-        "--compile",
-        action=argparse.BooleanOptionalAction,
-        help="decode by compiled code (default: where the weights are quantized)",
-    )
     model.add_argument("--compare", metavar="ENGINE", help="transformers: its static batching, on the mixed set")
 
     parts = parser.add_argument_group("what is measured")
@@ -141,8 +135,7 @@ def job_of(args: argparse.Namespace, argv: Sequence[str] = ()) -> "BatchJob":
 
 def _check_flags(args: argparse.Namespace, mode: Mode) -> None:
     """Raise InputError for flags that contradict each other, and for numbers that no part could use."""
-    if args.random is not None and args.model is not None:
-        raise InputError("--random and --model name two models: give one of them")
+    check_subject_flags(args)
     for flag, value, most in (
         ("--runs", args.runs, 2**31),
         ("--max-batch-size", args.max_batch_size, 512),

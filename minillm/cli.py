@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from minillm.errors import InputError, MissingError, NumbersError
 from minillm.sampling_params import SamplingParams
@@ -150,6 +150,31 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="decode by compiled code (default: where the weights are quantized)",
     )
+
+
+def add_serving_flags(group: Any) -> None:
+    """--max-batch-size, --kv-memory, --served-model-name, to a parser or a group of its flags."""
+    group.add_argument("--max-batch-size", type=int, metavar="N", help="requests computed at a time (default: 16)")
+    group.add_argument("--kv-memory", metavar="SIZE", help="what their keys and values may take (default: 1GiB)")
+    group.add_argument("--served-model-name", metavar="NAME", help="the requests' name for it (default: --model's)")
+
+
+def checked_kv_bytes(args: argparse.Namespace) -> int | None:
+    """What the KV cache may take, if that was said. Raises InputError where the serving flags are wrong; no model is
+    needed to see that.
+    """
+    from minillm.fit import parse_memory
+
+    if args.max_batch_size is not None and args.max_batch_size < 1:
+        raise InputError(f"--max-batch-size must be at least 1, not {args.max_batch_size}")
+    return None if args.kv_memory is None else parse_memory(args.kv_memory)
+
+
+def served_name(args: argparse.Namespace) -> str:
+    """The name that requests have for the model."""
+    from minillm.loading.registry import DEFAULT_MODEL
+
+    return args.served_model_name or args.model or DEFAULT_MODEL
 
 
 # Flag, type, help: each is the SamplingParams field of the same name; its default is that field's.

@@ -65,6 +65,12 @@ def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
     return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * dtype.itemsize
 
 
+def cache_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
+    """`kv_bytes_per_token`, and in a cache of 8 bits the two scales of each head, in float32."""
+    scales = 2 * config.num_hidden_layers * config.num_key_value_heads * torch.float32.itemsize
+    return kv_bytes_per_token(config, dtype) + (scales if dtype == torch.int8 else 0)
+
+
 def tokens_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, batch_size: int = 1) -> int:
     """How many tokens each of `batch_size` >= 1 sequences may have before keys and values exceed `num_bytes` >= 0."""
     return num_bytes // (kv_bytes_per_token(config, dtype) * batch_size)
@@ -108,7 +114,7 @@ class KVCache:
             max_seq_len,
             config.head_dim,
         )
-        self.bytes_per_token = kv_bytes_per_token(config, dtype)
+        self.bytes_per_token = cache_bytes_per_token(config, dtype)
         self.windows = sliding_windows(config)
         try:
             self.keys = torch.empty(shape, device=device, dtype=dtype)  # [L, B, Hkv, S, D]
@@ -263,11 +269,6 @@ def rounded_to_codes(
     return steps.round().to(torch.int8), scale
 
 
-def scale_bytes_per_token(config: ModelConfig) -> int:
-    """Bytes of the scales of one token of one sequence in a cache of 8 bits."""
-    return 2 * config.num_hidden_layers * config.num_key_value_heads * torch.float32.itemsize
-
-
 class Int8KVCache(KVCache):
     """A `KVCache` in 8 bits: half the bytes of bfloat16, so twice the tokens in the same memory.
 
@@ -280,7 +281,6 @@ class Int8KVCache(KVCache):
         self, config: ModelConfig, max_seq_len: int, batch_size: int = 1, *, device: torch.device | str = "cpu"
     ) -> None:
         super().__init__(config, max_seq_len, batch_size, device=device, dtype=torch.int8)
-        self.bytes_per_token += scale_bytes_per_token(config)
 
     def append(
         self,

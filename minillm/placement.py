@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -28,3 +29,12 @@ class Placement:
     rows_per_block: int
     rows_per_position: int
     rows_per_head: int
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """A cache that says where things lie."""
+
+    def placement(self) -> Placement | None:
+        """For the tokens that come next; None where that is not one for each sequence."""
+        ...

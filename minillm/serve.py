@@ -11,7 +11,15 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minillm.cli import Parser, add_model_flags, guarded, load_llm
+from minillm.cli import (
+    Parser,
+    add_model_flags,
+    add_serving_flags,
+    checked_kv_bytes,
+    guarded,
+    load_llm,
+    served_name,
+)
 from minillm.errors import InputError, MissingError
 from minillm.generate import say
 
@@ -67,25 +75,20 @@ def _parser() -> Parser:
     group.add_argument(
         "--grace", type=float, default=GRACE_S, metavar="S", help=f"seconds to finish at the end (default: {GRACE_S:g})"
     )
-    group.add_argument("--max-batch-size", type=int, metavar="N", help="requests computed at a time (default: 16)")
-    group.add_argument("--kv-memory", metavar="SIZE", help="what their keys and values may take (default: 1GiB)")
-    group.add_argument("--served-model-name", metavar="NAME", help="the requests' name for it (default: --model's)")
+    add_serving_flags(group)
     add_model_flags(parser)
     return parser
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from minillm.loading.registry import DEFAULT_MODEL
-
-    settings = _settings(args)
+    settings, kv_bytes = _settings(args), checked_kv_bytes(args)
     _check_installed()
     with _bound(args.host, args.port) as sock:
         llm = load_llm(args)
         # Python waits for its threads before it ends. One may still make tokens of a long text, for nobody.
         at_last = threading.Timer(AFTERWARDS_S, os._exit, [0])
         at_last.daemon = True
-        name = args.served_model_name or args.model or DEFAULT_MODEL
-        asyncio.run(_run(args, llm, name, settings, sock, at_last))
+        asyncio.run(_run(args, llm, kv_bytes, settings, sock, at_last))
         at_last.cancel()
     return 0
 
@@ -132,10 +135,14 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 async def _run(
-    args: argparse.Namespace, llm: "LLM", name: str, settings: "Settings", sock: socket.socket, at_last: threading.Timer
+    args: argparse.Namespace,
+    llm: "LLM",
+    kv_bytes: int | None,
+    settings: "Settings",
+    sock: socket.socket,
+    at_last: threading.Timer,
 ) -> None:
     from minillm.engine.async_engine import AsyncEngine
-    from minillm.fit import parse_memory
     from minillm.server.app import make_app
     from minillm.server.lifecycle import Lifecycle, run_until_told
     from minillm.server.load import fingerprint, new_engine
@@ -143,7 +150,7 @@ async def _run(
     from minillm.server.prepare import Served
     from minillm.server.service import Service
 
-    kv_bytes = None if args.kv_memory is None else parse_memory(args.kv_memory)
+    name = served_name(args)
     metrics, lifecycle = EngineMetrics(name), Lifecycle()
     engine = new_engine(llm, args.max_batch_size, kv_bytes, observer=metrics.observe)
     metrics.watch(engine)

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 import uvicorn
+from tiny import save_tiny_model
 
 from minillm import LLM
 from minillm.engine import Engine
@@ -20,6 +21,12 @@ from minillm.server.service import Service
 from minillm.server.settings import Settings
 
 NAME = "tiny"
+
+
+def tiny_llm(tmp_path_factory, context: int = 512) -> LLM:
+    """A model of one layer, which is quick, in float32, where greedy tokens are sure."""
+    directory = save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=context, num_hidden_layers=1)
+    return LLM(directory, dtype="float32")
 
 
 @dataclass(eq=False)

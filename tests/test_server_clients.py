@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from serving import NAME, running
-from tiny import save_tiny_model
+from serving import NAME, running, tiny_llm
 
 from minillm import LLM, SamplingParams
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
@@ -24,8 +23,7 @@ LONG = {**TEXT, "max_tokens": 480}
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory) -> LLM:
-    directory = save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=512, num_hidden_layers=1)
-    return LLM(directory, dtype="float32")
+    return tiny_llm(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

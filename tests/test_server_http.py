@@ -6,8 +6,7 @@ import threading
 
 import httpx
 import pytest
-from serving import NAME, running
-from tiny import save_tiny_model
+from serving import NAME, running, tiny_llm
 
 from minillm import LLM
 from minillm.errors import InputError
@@ -20,8 +19,7 @@ TEXT = {"model": NAME, "prompt": "the cat", "temperature": 0, "max_tokens": 6, "
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory) -> LLM:
-    directory = save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=512, num_hidden_layers=1)
-    return LLM(directory, dtype="float32")
+    return tiny_llm(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

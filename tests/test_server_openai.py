@@ -4,8 +4,7 @@ import asyncio
 
 import openai
 import pytest
-from serving import NAME, running
-from tiny import save_tiny_model
+from serving import NAME, running, tiny_llm
 
 from minillm import LLM, SamplingParams
 
@@ -14,8 +13,7 @@ TEXTS = ["the cat", "the dog sat on", "é", "a much longer text about the cat an
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory) -> LLM:
-    directory = save_tiny_model(tmp_path_factory.mktemp("tiny"), max_position_embeddings=96, num_hidden_layers=1)
-    return LLM(directory, dtype="float32")
+    return tiny_llm(tmp_path_factory, context=96)
 
 
 @pytest.fixture(scope="module")

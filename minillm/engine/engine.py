@@ -22,7 +22,7 @@ from minillm.decode import Step, ending_ids, finish_reason
 from minillm.device import clock
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.log import Observer, Recorder, StepRecorder
-from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span, paged_bytes_per_token
+from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span, blocks_that_fit
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan, Scheduler
 from minillm.errors import InputError, NumbersError
@@ -249,7 +249,7 @@ def _blocks_for_bytes(
     config: ModelConfig, kv_bytes: int, kv_dtype: torch.dtype, block_size: int, max_batch_size: int
 ) -> int:
     """As many blocks as fit into `kv_bytes`, and no more than could ever be used. Raises InputError if that is none."""
-    affordable = kv_bytes // (paged_bytes_per_token(config, kv_dtype) * block_size)
+    affordable = blocks_that_fit(kv_bytes, config, kv_dtype, block_size)
     if affordable < 1:
         raise InputError(f"{kv_bytes:,} bytes hold no block of {block_size} tokens: give the KV cache more")
     return min(affordable, max_batch_size * blocks_for(config.max_position_embeddings, block_size))

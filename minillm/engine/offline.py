@@ -1,6 +1,6 @@
 """generate_many: a list of requests through an engine to the end, in the order in which they were given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -12,8 +12,7 @@ from minillm.engine.answer import Answer
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.engine import Engine
 from minillm.engine.log import StepLog
-from minillm.engine.paged_kv_cache import paged_bytes_per_token
-from minillm.engine.timeline import write_timeline
+from minillm.engine.paged_kv_cache import blocks_that_fit
 from minillm.generation import Completion
 from minillm.model import Llama
 from minillm.sampling_params import SamplingParams
@@ -45,7 +44,7 @@ def generate_many(
     log = StepLog()
     if not requests:
         if timeline is not None:
-            write_timeline(timeline, log)
+            _draw(timeline, log, {})
         return []
     num_blocks = _blocks(model.config, kv_dtype or model.dtype, requests)
     engine = Engine(
@@ -67,8 +66,14 @@ def generate_many(
             bar.update(done, tokens=sum(answer.request.num_generated for answer in answers))
     if timeline is not None:
         beginnings = {name: answer.request.prompt_ids[:TITLE_TOKENS] for name, answer in by_id.items()}
-        write_timeline(timeline, log, {name: tokenizer.decode(ids) for name, ids in beginnings.items()})
+        _draw(timeline, log, {name: tokenizer.decode(ids) for name, ids in beginnings.items()})
     return [answer.completion() for answer in answers]
+
+
+def _draw(path: Path, log: StepLog, titles: Mapping[str, str]) -> None:
+    from minillm.engine.timeline import write_timeline  # for this alone: a run without a page need not load it
+
+    write_timeline(path, log, titles)
 
 
 def _blocks(
@@ -78,7 +83,7 @@ def _blocks(
     context = config.max_position_embeddings
     lengths = (min(len(ids) + params.max_tokens, context) for ids, params in requests)
     needs = sorted((blocks_for(length, BLOCK_SIZE) for length in lengths), reverse=True)
-    affordable = KV_BYTES // (paged_bytes_per_token(config, kv_dtype) * BLOCK_SIZE)
+    affordable = blocks_that_fit(KV_BYTES, config, kv_dtype, BLOCK_SIZE)
     return max(needs[0], min(sum(needs[:MAX_BATCH_SIZE]), affordable))
 
 

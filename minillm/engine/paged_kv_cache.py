@@ -23,7 +23,7 @@ from minillm.attention import causal_attention, gathered_attention, windowed_att
 from minillm.config import ModelConfig
 from minillm.engine.block_pool import blocks_for
 from minillm.errors import InputError
-from minillm.kv_cache import kv_bytes_per_token, rounded_to_codes, scale_bytes_per_token, sliding_windows
+from minillm.kv_cache import cache_bytes_per_token, rounded_to_codes, sliding_windows
 from minillm.placement import Placement
 
 MOST_PADDING = 1.5
@@ -50,7 +50,7 @@ class PagedKVCache:
             raise InputError(f"a paged cache needs at least 1 block of 1 token, not {num_blocks} of {block_size}")
         shape = (config.num_hidden_layers, num_blocks, block_size, config.num_key_value_heads, config.head_dim)
         self.config, self.num_blocks, self.block_size = config, num_blocks, block_size
-        self.bytes_per_token = paged_bytes_per_token(config, dtype)
+        self.bytes_per_token = cache_bytes_per_token(config, dtype)
         self.scales: tuple[Tensor, ...] = ()
         try:
             # Zeros, not what memory happens to hold: slots that are not written yet are read, with weight 0.
@@ -104,9 +104,9 @@ class PagedKVCache:
             part[:, block] = 0
 
 
-def paged_bytes_per_token(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Bytes of one token's keys and values in a `PagedKVCache` of this dtype, scales included."""
-    return kv_bytes_per_token(config, dtype) + (scale_bytes_per_token(config) if dtype == torch.int8 else 0)
+def blocks_that_fit(num_bytes: int, config: ModelConfig, dtype: torch.dtype, block_size: int) -> int:
+    """How many blocks of a `PagedKVCache` of this dtype `num_bytes` bytes hold."""
+    return num_bytes // (cache_bytes_per_token(config, dtype) * block_size)
 
 
 @dataclass(frozen=True)

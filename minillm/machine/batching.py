@@ -7,7 +7,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from minillm.machine.roofline import Machine, decode_work, shortest_seconds
+from minillm.machine.roofline import Machine, decode_work, kv_numbers, shortest_seconds
 from minillm.machine.shape import ModelShape, num_params
 
 
@@ -41,7 +41,7 @@ def largest_batch(
     Activations and overhead are left out: see `memory.py` for those.
     """
     room = memory_bytes - num_params(shape) * bytes_per_weight
-    kv_bytes = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim * context * bytes_per_kv
+    kv_bytes = kv_numbers(shape) * context * bytes_per_kv
     that_fit = range(1, max(0, int(room // kv_bytes)) + 1)
 
     def step_s(batch: int) -> float:

@@ -106,7 +106,7 @@ def forward_bytes(
     token, and what is written. With experts, those that the batch's tokens are sent to, taken as spread evenly.
     """
     weights = _weights_read(shape, batch * new_tokens) * bytes_per_weight
-    return weights + batch * _visible(shape, context + new_tokens) * _kv_numbers(shape) * bytes_per_kv
+    return weights + batch * _visible(shape, context + new_tokens) * kv_numbers(shape) * bytes_per_kv
 
 
 def prefill_work(
@@ -164,7 +164,7 @@ def step_work(
     flops = sum(forward_flops(shape, 1, new, context) for context, new in spans) - 2 * head * (len(spans) - sampled)
     weights = _weights_read(shape, sum(new for _, new in spans)) * bytes_per_weight
     visible = sum(_visible(shape, context + new) for context, new in spans)
-    return Work(float(flops), weights + visible * _kv_numbers(shape) * bytes_per_kv)
+    return Work(float(flops), weights + visible * kv_numbers(shape) * bytes_per_kv)
 
 
 def decode_limit(work: Work, batch: int, machine: Machine) -> float:
@@ -204,7 +204,7 @@ def mfu(flops_per_pass: float, seconds_per_pass: float, flops_per_s: float) -> f
     return flops_per_pass / seconds_per_pass / flops_per_s
 
 
-def _kv_numbers(shape: ModelShape) -> int:
+def kv_numbers(shape: ModelShape) -> int:
     """Numbers that one token leaves in the cache: a key and a value in each layer and key/value head."""
     return 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim
 

@@ -18,7 +18,7 @@ from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.model import DecoderLayer, Llama
 from minillm.native.build import native_library
-from minillm.placement import Placement
+from minillm.placement import Placed, Placement
 from minillm.quantization import QuantizedWeight
 from minillm.quantized_linear import QuantizedLinear
 
@@ -73,8 +73,7 @@ def _address(tensor: Tensor) -> ctypes.c_void_p:
 
 def _placement(cache: Cache) -> Placement | None:
     """Where a cache's keys and values lie. None for one that has no memory, or not one token per sequence to come."""
-    placement = getattr(cache, "placement", None)
-    return None if placement is None else placement()
+    return cache.placement() if isinstance(cache, Placed) else None
 
 
 def _matrix(linear: Linear | QuantizedLinear, float32_bias: Tensor | None = None) -> _Matrix:

@@ -93,7 +93,8 @@ struct Ahead {
 };
 
 template <int VECTORS>
-static inline void add_tile(const float* w, const float* x, int stride, int n, Ahead ahead, f32x8 (*sums)[TILE_ROWS]) {
+static inline void add_tile(const float* w, const float* x, int stride, int n, Ahead ahead,
+                            f32x8 (*sums)[TILE_ROWS]) {
     f32x8 total[VECTORS][TILE_ROWS];
     std::memcpy(total, sums, sizeof total);
     for (int i = 0; i < n; i += LANES) {

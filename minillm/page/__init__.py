@@ -1,7 +1,8 @@
 """Web pages that need no network and no other file: markup, styles, scripts and data put into each other.
 
-Here is what the pages share: `assemble` and `write_page`, the colours and shapes of `base.css`, numbers and text in
-words (`words.js`), and the switch between light and dark (`theme.js`).
+Here is what the pages share: `assemble` and `write_page`, what a browser must know (`head.html`: above all that nothing
+may be loaded from anywhere), the colours and shapes of `base.css`, numbers and text in words (`words.js`), and the
+switch between light and dark (`theme.js`).
 """
 
 import contextlib
@@ -23,6 +24,7 @@ def assemble(package: str, scripts: Sequence[str], data: Mapping[str, Any]) -> s
     # Inside a script element only "<" can do harm ("</script>", "<!--"); as an escape it is the same JSON.
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     inserts = {
+        "HEAD": _part(__name__, "head.html"),
         "STYLES": _part(__name__, "base.css") + _part(package, "page.css"),
         "SCRIPTS": "\n".join(
             [_part(__name__, "words.js"), *(_part(package, name) for name in scripts), _part(__name__, "theme.js")]

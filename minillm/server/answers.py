@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from minillm.generation import Completion as Generated
 from minillm.generation import TokenLogprob as GeneratedLogprob
@@ -41,6 +41,16 @@ class Envelope:
     created: int
     fingerprint: str | None = None
 
+    def fields(self, request: ChatCompletionRequest | CompletionRequest, served: Served) -> dict[str, Any]:
+        """As the answer to such a request has them, or each chunk of it."""
+        kind = "chatcmpl" if isinstance(request, ChatCompletionRequest) else "cmpl"
+        return {
+            "id": f"{kind}-{self.id}",
+            "created": self.created,
+            "model": served.name,
+            "system_fingerprint": self.fingerprint,
+        }
+
 
 def answer(
     request: ChatCompletionRequest | CompletionRequest,
@@ -50,29 +60,17 @@ def answer(
     envelope: Envelope,
 ) -> ChatCompletion | Completion:
     """The body of a 200. `generated` has one completion for each of `prepared.requests`, all of them at their ends."""
-    model, created, fingerprint = served.name, envelope.created, envelope.fingerprint
-    used, asked = usage(prepared, generated), [params for _, params in prepared.requests]
+    fields, used = envelope.fields(request, served), usage(prepared, generated)
+    asked = [params for _, params in prepared.requests]
     if isinstance(request, ChatCompletionRequest):
-        return ChatCompletion(
-            id=f"chatcmpl-{envelope.id}",
-            created=created,
-            model=model,
-            choices=[_chat_choice(i, one, asked[i], served) for i, one in enumerate(generated)],
-            usage=used,
-            system_fingerprint=fingerprint,
-        )
+        choices = [_chat_choice(i, one, asked[i], served) for i, one in enumerate(generated)]
+        return ChatCompletion(**fields, choices=choices, usage=used)
     per_prompt = len(generated) // len(prepared.prompts)
-    return Completion(
-        id=f"cmpl-{envelope.id}",
-        created=created,
-        model=model,
-        choices=[
-            _completion_choice(i, one, asked[i], served, prepared.echoes[i // per_prompt])
-            for i, one in enumerate(generated)
-        ],
-        usage=used,
-        system_fingerprint=fingerprint,
-    )
+    texts = [
+        _completion_choice(i, one, asked[i], served, prepared.echoes[i // per_prompt])
+        for i, one in enumerate(generated)
+    ]
+    return Completion(**fields, choices=texts, usage=used)
 
 
 def failure(error: str, own_fault: bool) -> RequestError:

@@ -60,7 +60,7 @@ class Chunks:
         self._is_chat = isinstance(request, ChatCompletionRequest)
         options = request.stream_options
         self.include_usage = options is not None and bool(options.include_usage)
-        self._prepared, self._served, self._envelope = prepared, served, envelope
+        self._prepared, self._served, self._fields = prepared, served, envelope.fields(request, served)
         per_prompt = len(prepared.requests) // len(prepared.prompts)
         self._choices = [
             _Choice(params, served, prepared.echoes[i // per_prompt]) for i, (_, params) in enumerate(prepared.requests)
@@ -97,12 +97,6 @@ class Chunks:
             yield self._chunk([CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)])
 
     def _chunk(self, choices: Sequence[ChatChunkChoice | CompletionChoice]) -> Chunk:
-        envelope, name = self._envelope, self._served.name
-        kind, prefix = (ChatCompletionChunk, "chatcmpl") if self._is_chat else (Completion, "cmpl")
-        return kind(
-            id=f"{prefix}-{envelope.id}",
-            created=envelope.created,
-            model=name,
-            choices=list(choices),  # type: ignore[arg-type]  # the kind of choice that belongs to the kind of chunk
-            system_fingerprint=envelope.fingerprint,
-        )
+        kind = ChatCompletionChunk if self._is_chat else Completion
+        # The kind of choice is that which belongs to the kind of chunk.
+        return kind(**self._fields, choices=list(choices))  # type: ignore[arg-type]

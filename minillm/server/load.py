@@ -8,7 +8,6 @@ from minillm.device import dtype_name
 from minillm.engine.engine import Engine
 from minillm.engine.log import Observer
 from minillm.engine.offline import KV_BYTES, MAX_BATCH_SIZE
-from minillm.errors import InputError
 from minillm.llm import LLM
 
 TOKEN_BUDGET = 512
@@ -20,8 +19,6 @@ def new_engine(
 ) -> Engine:
     """An engine for many requests. Raises InputError for sizes that are not possible."""
     size = MAX_BATCH_SIZE if max_batch_size is None else max_batch_size
-    if size < 1:
-        raise InputError(f"--max-batch-size must be at least 1, not {size}")
     return Engine(
         llm.model,
         kv_bytes=kv_bytes or KV_BYTES,

@@ -9,10 +9,8 @@ from pydantic.json_schema import models_json_schema
 
 from minillm.server.errors import ErrorBody
 from minillm.server.messages import Strict
-from minillm.server.responses import ChatCompletionChunk, Completion
 
 _REF = "#/components/schemas/{model}"
-_STREAMS = (ChatCompletionChunk, Completion)
 
 
 def takes(body: type[Strict]) -> dict[str, Any]:

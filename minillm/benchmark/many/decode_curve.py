@@ -11,7 +11,7 @@ from minillm.benchmark.many.workload import Workload
 from minillm.device import clock
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.engine import Engine
-from minillm.machine.roofline import Machine, Work, forward_flops, shortest_seconds
+from minillm.machine.roofline import Work, forward_flops
 from minillm.machine.shape import ModelShape
 from minillm.model import Llama
 
@@ -79,10 +79,3 @@ def decode_step_work(shape: ModelShape, batch: int, context: float, pass_bytes: 
     whole = int(context)
     below, above = (forward_flops(shape, batch, 1, max(0, length - 1)) for length in (whole, whole + 1))
     return Work(below + (context - whole) * (above - below), float(pass_bytes + batch * window * kv_bytes_per_token))
-
-
-def predicted_step_s(
-    shape: ModelShape, batch: int, context: float, pass_bytes: int, kv_bytes_per_token: int, machine: Machine
-) -> float:
-    """The least seconds of such a step: reading and computing go on at the same time, so the longer of the two."""
-    return shortest_seconds(decode_step_work(shape, batch, context, pass_bytes, kv_bytes_per_token), machine)

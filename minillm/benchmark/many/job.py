@@ -1,6 +1,6 @@
 """The whole of `bench_batch`: the ceilings, then each part that was asked for, on one set of engines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from statistics import median
@@ -16,7 +16,7 @@ from minillm.benchmark.many.check import tight_pool
 from minillm.benchmark.many.parts import BatchJob, Curve
 from minillm.benchmark.many.plot import plot_curve
 from minillm.benchmark.many.policy_alone import serve_without_a_model
-from minillm.benchmark.many.serve import STATIC, Served, Serving
+from minillm.benchmark.many.serve import STATIC, Served, Serving, steps_told
 from minillm.benchmark.many.summary import curve_rows, served_json, served_rows
 from minillm.benchmark.many.tables import BatchReport
 from minillm.benchmark.many.workload import Workload
@@ -57,12 +57,12 @@ def run_schedule_only(job: BatchJob, name: str, config: ModelConfig, report: Bat
             OURS_STATIC: serve(job.mixed, replace(job.serving, policy=STATIC)),
         }
         report.say(f"{_title(job.mixed)}: the schedule alone\n")
-        report.steps({name: run.steps for name, run in runs.items() if run.steps is not None}, timed=False)
-        found["mixed"] = {name: asdict(run.steps) for name, run in runs.items() if run.steps is not None}
+        report.steps(steps_told(runs), timed=False)
+        found["mixed"] = {name: asdict(steps) for name, steps in steps_told(runs).items()}
     if job.prefix is not None:
         runs = {WITH: serve(job.prefix, job.serving), WITHOUT: serve(job.prefix, _without_prefixes(job.serving))}
         report.prefix(job.prefix, runs, timed=False)
-        found["prefix"] = {name: asdict(run.steps) for name, run in runs.items() if run.steps is not None}
+        found["prefix"] = {name: asdict(steps) for name, steps in steps_told(runs).items()}
     return {**provenance(job.command, job.device, name, config, []), **found}
 
 
@@ -153,8 +153,7 @@ class _Measuring:
                 runs[name].append(self.ours.serve(workload, serving))
 
         self._rounds("the shared prefix", a_round, [self.ours])
-        middle = {name: sorted(own, key=lambda run: run.total_s)[len(own) // 2] for name, own in runs.items()}
-        self.report.prefix(workload, middle, timed=True)
+        self.report.prefix(workload, _middle_runs(runs), timed=True)
         return {"workload": asdict(workload), **served_json(runs)}
 
     def _mixed(self, workload: Workload, stack: ExitStack) -> dict[str, Any]:
@@ -182,8 +181,7 @@ class _Measuring:
 
         self._rounds("the mixed set", a_round, [engine for engine, _ in ways.values()])
         self.report.served(_title(workload), served_rows(runs))
-        middle = {name: sorted(own, key=lambda run: run.total_s)[len(own) // 2].steps for name, own in runs.items()}
-        self.report.steps({name: steps for name, steps in middle.items() if steps is not None}, timed=True)
+        self.report.steps(steps_told(_middle_runs(runs)), timed=True)
         return {**found, **served_json(runs)}
 
     def _rounds(
@@ -221,6 +219,11 @@ class _Measuring:
 
 def _without_prefixes(serving: Serving) -> Serving:
     return replace(serving, prefix_caching=False)
+
+
+def _middle_runs(runs: Mapping[str, Sequence[Served]]) -> dict[str, Served]:
+    """Of each engine's runs, the one that took the median time (the longer of two)."""
+    return {name: sorted(own, key=lambda run: run.total_s)[len(own) // 2] for name, own in runs.items()}
 
 
 def _title(workload: Workload) -> str:

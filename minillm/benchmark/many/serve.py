@@ -70,6 +70,11 @@ def served(total_s: float, token_times_s: Sequence[Sequence[float]], steps: Step
     )
 
 
+def steps_told(runs: Mapping[str, Served]) -> dict[str, StepFigures]:
+    """The figures of those runs whose engine tells of its steps: ours."""
+    return {name: run.steps for name, run in runs.items() if run.steps is not None}
+
+
 def serve(model: Llama, asks: Sequence[Ask], serving: Serving, engine_class: type[Engine] = Engine) -> Served:
     """All requests to their ends."""
     return serve_and_keep(model, asks, serving, engine_class)[0]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from minillm.benchmark.many.check import CLOSE, Checked
 from minillm.benchmark.many.parts import Curve
-from minillm.benchmark.many.serve import Served, Serving
+from minillm.benchmark.many.serve import Served, Serving, steps_told
 from minillm.benchmark.many.step_figures import StepFigures
 from minillm.benchmark.many.summary import PERCENTILES, CurveRow, ServedRow
 from minillm.benchmark.many.workload import Workload
@@ -119,7 +119,7 @@ class BatchReport(Report):
         table.add_column("prefixes", no_wrap=True)
         for column in ("prompt tokens computed", "found", *(("in all",) if timed else ())):
             table.add_column(column, justify="right", no_wrap=True)
-        steps = {name: run.steps for name, run in runs.items() if run.steps is not None}
+        steps = steps_told(runs)
         for name, found in steps.items():
             seconds = (duration(runs[name].total_s),) if timed else ()
             table.add_row(name, f"{found.prompt_tokens:,}", f"{found.cached_tokens:,}", *seconds)
