@@ -1,10 +1,12 @@
 // Y = W X for a few vectors at once: each weight is read from memory once for all of them. From a handful of vectors on,
 // the time is no longer that of memory but that of the multiplications, and what counts is how often a number that has
 // been loaded is used. A tile is six rows of W by two vectors: its twelve sums stay in registers, and the eight numbers
-// that are loaded for a step make twelve products.
+// that are loaded for a step make twelve products. AVX-512 has twice the registers, each twice as wide: there, a tile is
+// six rows by four vectors.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include <omp.h>
@@ -12,7 +14,7 @@
 #include "matvec.h"
 
 constexpr int TILE_ROWS = 6;
-constexpr int TILE_VECTORS = 2;
+constexpr int TILE_VECTORS = WIDE > LANES ? 4 : 2;
 constexpr int PANEL = 576;     // columns at a time: six rows of them, widened, stay in the nearest cache
 constexpr int FEW_FLOATS = 2;  // vectors from which tiles are faster than one vector after the other,
 constexpr int FEW_CODES = 8;   // for weights that have to be widened first
@@ -36,8 +38,8 @@ static void make_ready_for_tiles(const Activation& x, const Matrix& w) {
     std::fill(ready + w.columns, ready + padded(w.columns), 0.0f);
 }
 
-// The rows of a tile lie in one piece: eight numbers of the first row, of the second, ..., then the next eight.
-static inline float* place(float* tile, int column) { return tile + column / LANES * (LANES * TILE_ROWS); }
+// The rows of a tile lie in one piece: a register's numbers of the first row, of the second, ..., then the next ones.
+static inline float* place(float* row, int column) { return row + column / WIDE * (WIDE * TILE_ROWS) + column % WIDE; }
 
 template <class Number> static inline void pack(const Number* w, int n, float* tile) {
     f32x8 one, other;
@@ -47,7 +49,7 @@ template <class Number> static inline void pack(const Number* w, int n, float* t
         store(place(tile, i), one), store(place(tile, i + LANES), other);
     }
     if (i == n) return;
-    for (int j = 0; j < 2 * LANES; j++) place(tile, i + j)[j % LANES] = i + j < n ? widen(w[i + j]) : 0;
+    for (int j = 0; j < 2 * LANES; j++) *place(tile, i + j) = i + j < n ? widen(w[i + j]) : 0;
 }
 
 static inline void pack_scaled(const int8_t* w, float scale, int n, float* tile) {
@@ -89,20 +91,28 @@ static void pack_row(const Matrix& w, int row, int from, int n, float* tile) {
 // Memory is slow to answer: while this tile is multiplied, the weights of the next one are asked for, a little at a time.
 struct Ahead {
     const char* from;
-    int step;  // bytes for each eight columns
+    int step;  // bytes for each register of columns
 };
+
+// In how many tiles `batch` vectors are multiplied: whole ones, then what is left by two and by one.
+static inline int tiles_across(int batch) {
+    const int rest = batch % TILE_VECTORS;
+    return batch / TILE_VECTORS + rest / 2 + rest % 2;
+}
+
+template <int N> using Count = std::integral_constant<int, N>;
 
 template <int VECTORS>
 static inline void add_tile(const float* w, const float* x, int stride, int n, Ahead ahead,
-                            f32x8 (*sums)[TILE_ROWS]) {
-    f32x8 total[VECTORS][TILE_ROWS];
+                            f32xN (*sums)[TILE_ROWS]) {
+    f32xN total[VECTORS][TILE_ROWS];
     std::memcpy(total, sums, sizeof total);
-    for (int i = 0; i < n; i += LANES) {
-        fetch_ahead(ahead.from, i / LANES * ahead.step);
-        f32x8 numbers[VECTORS];
-        for (int v = 0; v < VECTORS; v++) numbers[v] = load8(x + size_t(v) * stride + i);
+    for (int i = 0; i < n; i += WIDE, ahead.from += ahead.step) {
+        for (int byte = 0; byte < ahead.step; byte += LINE) fetch_ahead(ahead.from, byte);
+        f32xN numbers[VECTORS];
+        for (int v = 0; v < VECTORS; v++) numbers[v] = load<f32xN>(x + size_t(v) * stride + i);
         for (int r = 0; r < TILE_ROWS; r++) {
-            const f32x8 weights = load8(w + i * TILE_ROWS + r * LANES);
+            const f32xN weights = load<f32xN>(w + i * TILE_ROWS + r * WIDE);
             for (int v = 0; v < VECTORS; v++) total[v][r] += weights * numbers[v];
         }
     }
@@ -113,21 +123,26 @@ static inline void add_tile(const float* w, const float* x, int stride, int n, A
 template <class Take>
 static void multiply_by_tiles(const Matrix& w, int from, int to, const float* x, int stride, int batch, Take take) {
     alignas(64) float tile[TILE_ROWS * PANEL];
-    std::vector<f32x8> memory(size_t(batch) * TILE_ROWS);
-    auto sums = (f32x8(*)[TILE_ROWS])memory.data();
+    std::vector<f32xN> memory(size_t(batch) * TILE_ROWS);
+    auto sums = (f32xN(*)[TILE_ROWS])memory.data();
     for (int row = from; row < to; row += TILE_ROWS) {
         const int rows = std::min(TILE_ROWS, to - row);
-        std::fill(memory.begin(), memory.end(), f32x8{});
+        std::fill(memory.begin(), memory.end(), f32xN{});
         for (int column = 0; column < w.columns; column += PANEL) {
             const int n = std::min(PANEL, w.columns - column), wide = padded(n);
-            for (int r = 0; r < TILE_ROWS; r++) pack_row(w, row + std::min(r, rows - 1), column, n, tile + r * LANES);
+            for (int r = 0; r < TILE_ROWS; r++) pack_row(w, row + std::min(r, rows - 1), column, n, tile + r * WIDE);
             const int next_row = row + TILE_ROWS < to ? row + TILE_ROWS : to + (omp_get_num_threads() - 1) * (to - from);
             const char* next = (const char*)w.codes + next_row * w.row_bytes + TILE_ROWS * w.row_bytes * column / w.columns;
-            const int step = int(w.row_bytes * TILE_ROWS * LANES * TILE_VECTORS / (int64_t(w.columns) * batch)) + 1;
+            const int step = int(w.row_bytes * TILE_ROWS * WIDE / (int64_t(w.columns) * tiles_across(batch))) + 1;
+            auto add = [&](auto vectors, int b) {
+                add_tile<vectors>(tile, x + size_t(b) * stride + column, stride, wide, {next, step}, sums + b);
+                next += wide / WIDE * step;
+                return b + vectors;
+            };
             int b = 0;
-            for (; b + TILE_VECTORS <= batch; b += TILE_VECTORS, next += wide / LANES * step)
-                add_tile<TILE_VECTORS>(tile, x + size_t(b) * stride + column, stride, wide, {next, step}, sums + b);
-            if (b < batch) add_tile<1>(tile, x + size_t(b) * stride + column, stride, wide, {next, step}, sums + b);
+            while (b + TILE_VECTORS <= batch) b = add(Count<TILE_VECTORS>(), b);
+            if (b + 2 <= batch) b = add(Count<2>(), b);
+            if (b < batch) add(Count<1>(), b);
         }
         for (int b = 0; b < batch; b++)
             for (int r = 0; r < rows; r++) take(b, row + r, sum(sums[b][r]));

@@ -17,6 +17,14 @@ typedef uint32_t u32x8 __attribute__((vector_size(32)));
 
 constexpr int LANES = 8;
 
+// As many as one register takes, for the loop that is bound by arithmetic: sixteen with AVX-512, else eight.
+#if defined(__AVX512F__)
+typedef float f32xN __attribute__((vector_size(64)));
+#else
+typedef f32x8 f32xN;
+#endif
+constexpr int WIDE = sizeof(f32xN) / sizeof(float);
+
 using bf16 = uint16_t;  // the upper half of a float32: to widen it, put zeros behind
 
 constexpr int LINE = 64;  // bytes that memory delivers at a time
@@ -93,6 +101,14 @@ static inline float sum(f32x8 v) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 #endif
 }
+
+#if defined(__AVX512F__)
+static inline float sum(f32xN v) {
+    f32x8 half[2];
+    std::memcpy(half, &v, sizeof v);
+    return sum(half[0] + half[1]);
+}
+#endif
 
 // The largest magnitude of n numbers, n a multiple of 8; a NaN if there is one among them.
 static inline float largest_magnitude(const float* x, int n) {
