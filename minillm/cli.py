@@ -28,6 +28,7 @@ VERBS = {
     "doctor": "check this machine, from the GPU's slot up to PyTorch",
     "bench": "measure speed and memory, alone or beside other engines",
     "bench_batch": "measure many requests at once, beside static batching and the machine's limits",
+    "bench_serve": "measure a server under many clients, polite ones and others",
     "quality": "what fewer bits cost: perplexity and KL divergence against float32",
     "limits": "what this machine, or a GPU, allows a model at most",
     "exercises": "the book's exercises and how far you are; give a stub back",

@@ -43,11 +43,12 @@ KEY_VARIABLE = "MINILLM_API_KEY"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns its exit code."""
-    args = _parser().parse_args(argv)
+    args = new_parser().parse_args(argv)
     return guarded(lambda: _serve(args), PROG)
 
 
-def _parser() -> Parser:
+def new_parser() -> Parser:
+    """The flags."""
     from minillm.server.settings import GRACE_S, MAX_BODY_BYTES, MAX_WAITING, TIMEOUT_S
 
     parser = Parser(prog=PROG, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -154,6 +155,7 @@ async def _run(
     metrics, lifecycle = EngineMetrics(name), Lifecycle()
     engine = new_engine(llm, args.max_batch_size, kv_bytes, observer=metrics.observe)
     metrics.watch(engine)
+    metrics.watch_loop(asyncio.get_running_loop())
     async with AsyncEngine(engine, llm.tokenizer) as serving:
         service = Service(serving, Served.on(engine, name, llm.tokenizer), settings, fingerprint(args, llm))
         app = make_app(service, metrics, lifecycle)

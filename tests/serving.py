@@ -95,6 +95,7 @@ def running(llm: LLM, settings: Settings | None = None, *, name: str = NAME, sen
             **{"num_blocks": 200, "block_size": 4, "max_batch_size": 8, "observer": metrics.observe, **sizes},
         )
         metrics.watch(engine)
+        metrics.watch_loop(asyncio.get_running_loop())
         sock = socket.create_server(("127.0.0.1", 0))
         if send_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

@@ -114,6 +114,8 @@ def metrics_of(http) -> dict[str, float]:
     samples = {}
     for family in text_string_to_metric_families(http.get("/metrics").text):
         for sample in family.samples:
+            if not sample.name.startswith("vllm:"):
+                continue
             more = sample.labels.get("finished_reason") or sample.labels.get("le") or ""
             assert sample.labels["model_name"] == NAME
             samples[sample.name + more] = sample.value

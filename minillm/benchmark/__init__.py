@@ -16,4 +16,5 @@ watch.py            was the machine quiet?
 summary.py          medians, ratios, shares of the ceilings
 report.py           tables for people, JSON for programs
 many/               many requests at once: `python -m minillm.bench_batch`
+serving/            a server under many clients: `python -m minillm.bench_serve`
 """

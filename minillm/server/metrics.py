@@ -4,11 +4,12 @@ All of it is read off the engine's own record of its steps (see `engine/log.py`)
 request came into it until a token was chosen. What the network and a slow reader add is not in them.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from minillm.engine.engine import Engine
 from minillm.engine.log import PartRecord, StepRecord
@@ -57,6 +58,7 @@ class EngineMetrics:
 
     def __init__(self, model_name: str) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)  # memory, processor time, open files; nothing where there is no /proc
         self._names = {"registry": self.registry, "labelnames": ["model_name"]}
         self._model_name = model_name
         self._counters = {
@@ -89,6 +91,11 @@ class EngineMetrics:
         }
         for name, (told, read) in gauges.items():
             self._child(Gauge(f"vllm:{name}", told, **self._names)).set_function(read)
+
+    def watch_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A gauge of the tasks on the server's event loop: what clients leave behind would be seen in it."""
+        tasks = Gauge("minillm:event_loop_tasks", "Tasks on the server's event loop", **self._names)
+        self._child(tasks).set_function(lambda: len(asyncio.all_tasks(loop)))
 
     def text(self) -> bytes:
         """What Prometheus reads."""
