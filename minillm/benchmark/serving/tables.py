@@ -1,6 +1,7 @@
 """What `bench_serve` prints: for each run what was asked for, what came of it, and whether it is as it must be."""
 
 import statistics
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -15,6 +16,7 @@ from minillm.benchmark.serving.sustained import Sustained
 from minillm.benchmark.serving.target import Still
 
 MB = 1e6
+WIDTH = 80
 FIRST_FAULTS = 5
 FLAT = 1.05
 HEALTH_S = 0.1
@@ -55,8 +57,9 @@ class ServeReport(Report):
     def beside(self, run: Beside) -> None:
         """Slow readers."""
         self._title(f"{run.slow} readers that do not read until the others are done")
-        self._line("TPOT of others", f"{duration(statistics.median(run.tpot_slow_s))}; beside readers that read: ")
-        self._line("", f"{duration(statistics.median(run.tpot_reading_s))}: x {run.ratio:.2f}", run.ratio < SLOWED)
+        slow, reading = (duration(statistics.median(times)) for times in (run.tpot_slow_s, run.tpot_reading_s))
+        told = f"{slow}; beside readers that read, {reading}: {run.ratio:.2f} times as much"
+        self._line("TPOT of others", told, run.ratio < SLOWED)
         self._verdicts("others", run.verdicts)
         self._line("slow streams", f"{run.whole} of {run.slow} whole, once they were read", run.whole == run.slow)
 
@@ -90,13 +93,14 @@ class ServeReport(Report):
         self.say(f"\n{text}")
 
     def _verdicts(self, what: str, verdicts: Counter[str]) -> None:
-        self._line(what, f"{_counts(verdicts)} to what a client gets alone", set(verdicts) <= {"equal", "close"})
+        if verdicts:
+            self._line(what, f"{_counts(verdicts)} to what a client gets alone", set(verdicts) <= {"equal", "close"})
 
     def _line(self, what: str, told: str, good: bool | None = None) -> None:
         """good: None where nothing is demanded of it."""
         self.good = self.good and good is not False
         mark = {None: "  ", True: "ok", False: "NO"}[good]
-        self.say(f"  {mark} {what:<14} {told}")
+        self.say(textwrap.fill(told, WIDTH, initial_indent=f"  {mark} {what:<14} ", subsequent_indent=" " * 20))
 
 
 def _counts(counts: Mapping[str, int] | Counter[str]) -> str:
