@@ -266,3 +266,68 @@ def test_the_openapi_document_names_schemas_that_it_has(http) -> None:
 def test_settings_that_cannot_be_are_refused(wrong) -> None:
     with pytest.raises(InputError, match="must be"):
         Settings(**wrong)
+
+
+def exchange(server, data: bytes) -> bytes:
+    """What comes back for these bytes, until the server closes the connection."""
+    with server.connect() as client:
+        client.sendall(data)
+        answer = b""
+        while received := client.recv(65536):
+            answer += received
+    return answer
+
+
+def refusal_on_the_wire(answer: bytes, status: int, code: str) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"content-type: application/json" in head.lower()
+    assert b"connection: close" in head.lower()
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == code
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",  # TLS's first words
+        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",  # HTTP/1.1 demands a host
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+        b"GET /" + b"a" * 100_000,
+    ],
+)
+def test_what_is_no_http_is_refused_in_the_shape_of_all_errors(server, data) -> None:
+    refusal_on_the_wire(exchange(server, data), 400, "invalid_http")
+    server.wait_until_idle()
+
+
+def test_a_broken_body_ends_its_connection_and_no_other(server, http) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    refusal_on_the_wire(
+        exchange(server, head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{'a':\r\nno length\r\n"), 400, "invalid_http"
+    )
+    server.wait_until_idle()
+    assert http.post("/v1/completions", json=TEXT).status_code == 200
+
+
+def test_a_head_that_does_not_come_is_not_waited_for(server, monkeypatch) -> None:
+    monkeypatch.setattr("minillm.server.connection.HEAD_S", 0.3)
+    refusal_on_the_wire(exchange(server, b""), 408, "timeout")
+    refusal_on_the_wire(exchange(server, b"GET /health HTTP/1.1\r\nHost: a\r\n"), 408, "timeout")
+    whole = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+    with server.connect() as client:  # kept alive, and then a second head that does not end
+        client.sendall(whole)
+        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        client.sendall(whole[:20])
+        refusal_on_the_wire(b"".join(iter(lambda: client.recv(65536), b"")), 408, "timeout")
+
+
+def test_a_long_answer_is_not_cut_by_the_time_for_heads(server, http, monkeypatch) -> None:
+    monkeypatch.setattr("minillm.server.connection.HEAD_S", 0.05)
+    with http.stream("POST", "/v1/completions", json={**TEXT, "max_tokens": 300, "stream": True}) as response:
+        lines = [line for line in response.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert len(lines) > 50

@@ -4,13 +4,13 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from minillm.server.errors import ErrorBody, model_not_found, server_error
 from minillm.server.guard import Guard
 from minillm.server.lifecycle import Lifecycle, shutting_down
 from minillm.server.metrics import EngineMetrics
-from minillm.server.openapi import answers, document, error, takes
+from minillm.server.openapi import answers, document, takes, text_answer
 from minillm.server.replies import add_error_handlers, json_reply
 from minillm.server.responses import ChatCompletion, ChatCompletionChunk, Completion, Health, Model, ModelList
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
@@ -125,7 +125,7 @@ def _add_operation(app: FastAPI, service: Service, metrics: EngineMetrics, lifec
             raise shutting_down()
         return json_reply(Health(status="ok"))
 
-    @app.get("/metrics", responses={"200": {"description": "Prometheus's text format"}, "default": error()})
+    @app.get("/metrics", response_class=PlainTextResponse, responses=text_answer("Prometheus's text format"))
     async def prometheus() -> Response:
         """Counters, gauges and histograms."""
         return Response(await service.off_loop(metrics.text), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -17,6 +17,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from minillm.engine.async_engine import AsyncEngine
+from minillm.server.connection import Connection
 from minillm.server.errors import SERVER, RequestError
 
 LAST_WORDS_S = 2
@@ -73,7 +74,7 @@ def new_server(app: FastAPI) -> uvicorn.Server:
     """The HTTP server. What it is made of is said, so that what was tested is what runs, whatever is installed."""
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         loop="asyncio",
         ws="none",
         lifespan="off",

@@ -26,6 +26,12 @@ def answers(body: type[BaseModel], stream: type[BaseModel] | None = None) -> dic
     return {"200": {"description": "OK", "content": content}, "default": error()}
 
 
+def text_answer(description: str) -> dict[int | str, dict[str, Any]]:
+    """What a route says that answers with text."""
+    content = {"text/plain": {"schema": {"type": "string"}}}
+    return {"200": {"description": description, "content": content}, "default": error()}
+
+
 def error() -> dict[str, Any]:
     """What every route answers where it does not answer 200."""
     return {"description": "An error", "content": {"application/json": {"schema": _ref(ErrorBody)}}}
