@@ -70,7 +70,7 @@ class Connection(H11Protocol):
                 ("connection", "close"),
             ]
             for event in (
-                h11.Response(status_code=error.status, headers=[*headers.items()]),
+                h11.Response(status_code=error.status, headers=headers),
                 h11.Data(data=body),
                 h11.EndOfMessage(),
             ):
