@@ -320,7 +320,10 @@ def test_a_head_that_does_not_come_is_not_waited_for(server, monkeypatch) -> Non
     whole = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
     with server.connect() as client:  # kept alive, and then a second head that does not end
         client.sendall(whole)
-        assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        first = b""
+        while not first.endswith(b"}"):
+            first += client.recv(65536)
+        assert first.startswith(b"HTTP/1.1 200")
         client.sendall(whole[:20])
         refusal_on_the_wire(b"".join(iter(lambda: client.recv(65536), b"")), 408, "timeout")
 
