@@ -265,6 +265,13 @@ class Tokenizer:
         """Return the id of a token as the vocabulary spells it, or None."""
         return self._backend.token_to_id(token)
 
+    @cached_property
+    def characters_per_token(self) -> int | None:
+        """How many characters of a text one token can stand for; None where a normalizer may shorten the text."""
+        if self._normalizer is not None:
+            return None
+        return max(len(token) for token in self._backend.get_vocab(with_added_tokens=True))
+
     @property
     def has_chat_template(self) -> bool:
         """Whether `render_chat` and `encode_chat` can be used."""

@@ -335,6 +335,30 @@ def test_there_is_room_for_what_the_context_holds_and_no_more():
     assert (detail["code"], detail["param"]) == ("context_length_exceeded", "messages")
 
 
+def test_what_cannot_fit_is_refused_before_it_is_made_into_tokens(monkeypatch):
+    most = served().tokenizer.characters_per_token * 96
+    monkeypatch.setattr("minillm.server.prepare.LONG_CHARACTERS", 10)
+    detail = refusal(text, prompt="x" * most)
+    assert f"has {most:,}" in detail["message"], "this one was made into tokens, and counted"
+
+    def never(self, *args, **kwargs):
+        raise AssertionError("it was made into tokens")
+
+    monkeypatch.setattr(Tokenizer, "encode", never)
+    monkeypatch.setattr(Tokenizer, "encode_chat", never)
+    detail = refusal(text, prompt=["a", "x" * (most + 1)])
+    assert (detail["code"], detail["param"]) == ("context_length_exceeded", "prompt")
+    assert f"{most + 1:,} characters" in detail["message"]
+    detail = refusal(chat, messages=[{"role": "user", "content": "x" * (most + 1)}])
+    assert (detail["code"], detail["param"]) == ("context_length_exceeded", "messages")
+
+
+def test_no_token_stands_for_more_characters_than_the_longest():
+    tokenizer = served().tokenizer
+    for sample in ("hello hello", "x" * 500, "\u00e9" * 50, "\U0001f600" * 20, " " * 300, "\n" * 40):
+        assert len(sample) <= tokenizer.characters_per_token * len(tokenizer.encode(sample))
+
+
 def test_messages_become_what_templates_know():
     tokenizer = small_tokenizer(CALL_TEMPLATE)
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"town": "Oslo"}'}}

@@ -4,7 +4,7 @@ Where a body leaves a field out, OpenAI's default holds, not that of `SamplingPa
 wants the likeliest tokens says 0. A chat has no limit of tokens but the context's; a completion has 16.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 LEAST_TOP_P = 1e-6
 """What top_p 0 becomes, which OpenAI allows and `SamplingParams` does not: both keep the likeliest token alone."""
+
+LONG_CHARACTERS = 65_536
+"""Of a conversation, from which on a look at its length comes before its tokens."""
 
 _NOT_VARIABLES = {"self", "messages", "add_generation_prompt", "tools"}
 
@@ -108,7 +111,13 @@ def _prepare_chat(request: ChatCompletionRequest, served: Served) -> Prepared:
     if len(given) > 1:
         told = "max_tokens is the older name of max_completion_tokens, and they differ: give one of them"
         raise RequestError(told, param="max_tokens")
-    ids = chat_ids(request.messages, request.tools, request.chat_template_kwargs, served.tokenizer)
+    ids = chat_ids(
+        request.messages,
+        request.tools,
+        request.chat_template_kwargs,
+        served.tokenizer,
+        check_length=lambda characters: _check_length(characters, served, "messages"),
+    )
     max_tokens = _max_tokens(len(ids), next(iter(given), None), served, param="messages")
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
     return Prepared((tuple(ids),), ("",), (_params(request, max_tokens, logprobs, served),))
@@ -120,8 +129,12 @@ def chat_ids(
     variables: Mapping[str, Any] | None,
     tokenizer: Tokenizer,
     add_generation_prompt: bool = True,
+    check_length: Callable[[int], None] | None = None,
 ) -> list[int]:
-    """A conversation in ids. `variables` are for the chat template, besides those that have fields of their own."""
+    """A conversation in ids. `variables` are for the chat template, besides those that have fields of their own.
+
+    check_length: is told the characters of what the template makes of a long conversation, and may raise.
+    """
     given = dict(variables or {})
     if taken := sorted(_NOT_VARIABLES & set(given)):
         told = f"{taken[0]} is no variable of a chat template's own: leave it out"
@@ -130,7 +143,11 @@ def chat_ids(
         given["tools"] = [tool.model_dump(exclude_unset=True) for tool in tools]
     plain = for_template(messages)
     try:
+        if check_length is not None and sum(len(str(message)) for message in plain) > LONG_CHARACTERS:
+            check_length(len(tokenizer.render_chat(plain, add_generation_prompt, **given)))
         return tokenizer.encode_chat(plain, add_generation_prompt, **given)
+    except RequestError:
+        raise
     except InputError as error:
         raise RequestError(str(error), param="messages", code="invalid_value") from error
 
@@ -143,6 +160,8 @@ def _prepare_completion(request: CompletionRequest, served: Served) -> Prepared:
     if request.echo and request.logprobs is not None:
         told = "echo with logprobs would need those of the prompt, which are not implemented: ask for one of the two"
         raise RequestError(told, param="echo", code="unsupported_parameter")
+    for prompt in _prompts(request):
+        _check_length(len(prompt) if isinstance(prompt, str) else 0, served, "prompt")
     prompts = [_prompt_ids(prompt, served.tokenizer) for prompt in _prompts(request)]
     if len(prompts) * n > MAX_PROMPTS:
         told = f"{len(prompts):,} prompts with {n} choices each are more than {MAX_PROMPTS:,}: ask for fewer"
@@ -176,6 +195,17 @@ def _prompt_ids(prompt: str | list[int], tokenizer: Tokenizer) -> tuple[int, ...
         return tuple(tokenizer.encode(prompt))
     except InputError as error:
         raise RequestError(str(error), param="prompt", code="invalid_value") from error
+
+
+def _check_length(characters: int, served: Served, param: str) -> None:
+    """Refuse a text that cannot fit, before it is made into tokens: of megabytes that takes seconds."""
+    most = served.tokenizer.characters_per_token
+    if most is not None and characters > most * served.max_length:
+        told = (
+            f"{served.max_length:,} tokens, prompt and completion together, is what a request can have here, and a "
+            f"prompt of {characters:,} characters has more: shorten it"
+        )
+        raise RequestError(told, param=param, code="context_length_exceeded")
 
 
 def _max_tokens(prompt_tokens: int, asked: int | None, served: Served, param: str, default: int | None = None) -> int:
