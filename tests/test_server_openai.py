@@ -144,6 +144,23 @@ def test_usage_comes_in_a_last_chunk_where_it_was_asked_for(client) -> None:
     assert all(chunk.usage is None for chunk in client.chat.completions.create(stream=True, **fields))
 
 
+@pytest.mark.parametrize("chat", [True, False])
+def test_each_chunk_says_what_has_been_used_where_that_is_asked_for(client, chat) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    fields = {**GREEDY, "n": 2, "stream": True, "stream_options": options}
+    if chat:
+        chunks = list(client.chat.completions.create(messages=[{"role": "user", "content": "the dog"}], **fields))
+    else:
+        chunks = list(client.completions.create(prompt="the dog", **fields))
+    *parts, last = chunks
+    used = [part.usage.completion_tokens for part in parts]
+    assert used == sorted(used)
+    assert 1 <= used[0] < used[-1] == last.usage.completion_tokens == 2 * GREEDY["max_tokens"]
+    assert {part.usage.prompt_tokens for part in chunks} == {last.usage.prompt_tokens}
+    assert all(part.usage.total_tokens == part.usage.prompt_tokens + part.usage.completion_tokens for part in chunks)
+    assert last.choices == []
+
+
 def test_models_are_listed_and_found(client) -> None:
     listed = client.models.list().data
     assert [model.id for model in listed] == [NAME]

@@ -335,6 +335,12 @@ def test_there_is_room_for_what_the_context_holds_and_no_more():
     assert (detail["code"], detail["param"]) == ("context_length_exceeded", "messages")
 
 
+def test_continuous_usage_is_refused_without_usage():
+    detail = refusal(chat, stream=True, stream_options={"continuous_usage_stats": True})
+    assert detail["param"] == "stream_options.continuous_usage_stats"
+    assert chat(stream=True, stream_options={"continuous_usage_stats": False}).prompts
+
+
 def test_what_cannot_fit_is_refused_before_it_is_made_into_tokens(monkeypatch):
     most = served().tokenizer.characters_per_token * 96
     monkeypatch.setattr("minillm.server.prepare.LONG_CHARACTERS", 10)

@@ -16,6 +16,7 @@ from minillm.server.responses import (
     CompletionChoice,
     Delta,
     FinishReason,
+    Usage,
 )
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
 from minillm.server.shown_tokens import Shown, ShownTokens
@@ -29,6 +30,7 @@ class _Choice:
     def __init__(self, params: SamplingParams, served: Served, echo: str) -> None:
         self.echo = echo
         self.begun = False
+        self.tokens = 0
         self._characters = 0
         self._tokens = ShownTokens(params, served) if params.logprobs is not None else None
 
@@ -60,6 +62,7 @@ class Chunks:
         self._is_chat = isinstance(request, ChatCompletionRequest)
         options = request.stream_options
         self.include_usage = options is not None and bool(options.include_usage)
+        self._tells_usage_meanwhile = options is not None and bool(options.continuous_usage_stats)
         self._prepared, self._served, self._fields = prepared, served, envelope.fields(request, served)
         per_prompt = len(prepared.requests) // len(prepared.prompts)
         self._choices = [
@@ -70,7 +73,12 @@ class Chunks:
         """What a piece of the choice `index` adds. Its finish_reason, if it has one, is "stop" or "length"."""
         choice = self._choices[index]
         shown = choice.add(piece)
-        yield from self._chat(index, choice, piece, shown) if self._is_chat else self._text(index, choice, piece, shown)
+        choice.tokens += piece.step is not None
+        kind = self._chat if self._is_chat else self._text
+        for chunk in kind(index, choice, piece, shown):
+            if self._tells_usage_meanwhile:
+                chunk.usage = self._usage_so_far()
+            yield chunk
         choice.begun = True
 
     def usage(self, generated: Sequence[Generated]) -> Chunk:
@@ -78,6 +86,15 @@ class Chunks:
         chunk = self._chunk([])
         chunk.usage = usage(self._prepared, generated)
         return chunk
+
+    def _usage_so_far(self) -> Usage:
+        prompt, completion = sum(map(len, self._prepared.prompts)), sum(choice.tokens for choice in self._choices)
+        return Usage(
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            total_tokens=prompt + completion,
+            prompt_tokens_details=None,
+        )
 
     def _chat(self, index: int, choice: _Choice, piece: Piece, shown: list[Shown] | None) -> Iterator[Chunk]:
         if not choice.begun:

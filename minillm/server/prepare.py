@@ -86,6 +86,10 @@ def prepare(request: ChatCompletionRequest | CompletionRequest, served: Served) 
         raise RequestError(
             "stream_options are for streams: leave them out, or let stream be true", param="stream_options"
         )
+    options = request.stream_options
+    if options is not None and options.continuous_usage_stats and not options.include_usage:
+        told = "continuous_usage_stats is for include_usage: leave it out, or let include_usage be true"
+        raise RequestError(told, param="stream_options.continuous_usage_stats")
     try:
         if isinstance(request, ChatCompletionRequest):
             return _prepare_chat(request, served)

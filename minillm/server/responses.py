@@ -35,12 +35,12 @@ class PromptTokensDetails(BaseModel):
 
 
 class Usage(BaseModel):
-    """Tokens, of all choices together; a prompt with several choices counts once."""
+    """Tokens, of all choices together; a prompt with several choices counts once. The details come with the end."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    prompt_tokens_details: PromptTokensDetails | None
 
 
 class AssistantMessage(BaseModel):

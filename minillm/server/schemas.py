@@ -47,9 +47,10 @@ def _only(what: str) -> Any:
 
 
 class StreamOptions(Strict):
-    """How a stream ends, and nothing else yet."""
+    """How a stream ends, and whether each of its chunks says what has been used so far (vLLM's field)."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
     include_obfuscation: Literal[False] | None = None
 
 
