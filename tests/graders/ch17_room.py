@@ -142,7 +142,7 @@ CHECK_ROOM = Grader(
         ),
         Mutant(
             _room(later=lambda c, e, w, m: e + w + 1 > m),
-            "You count the newcomer as one, or ask only whether anything is free. It brings `choices` requests with it.",
+            "You count the newcomer as one, or ask only whether anything is free. It brings `choices` requests along.",
         ),
         Mutant(
             _room(later=lambda c, e, w, m: e + w + c >= m),
