@@ -68,9 +68,8 @@ async def heart(late_s):
         late_s.append(time.perf_counter() - due)
 
 
-async def on_the_loop(step_s):
+async def on_the_loop(engine, step_s):
     """The engine's steps, called by the loop."""
-    engine = new_engine(llm, kv_bytes=KV_BYTES)
     engine.add(PROMPT, PARAMS)
     while engine.has_work:
         started = time.perf_counter()
@@ -79,21 +78,20 @@ async def on_the_loop(step_s):
         await asyncio.sleep(0)
 
 
-async def on_a_thread(step_s):
+async def on_a_thread(engine, step_s):
     """The same request, through the engine's own thread."""
-    engine = new_engine(llm, kv_bytes=KV_BYTES)
     async with AsyncEngine(engine, llm.tokenizer) as serving:
         await serving.generate(PROMPT, PARAMS)
 
 
 def lateness(work):
     """How late the heart beat while `work` was done, and how long the steps took. In a loop of its own."""
-    late_s, step_s = [], []
+    late_s, step_s, engine = [], [], new_engine(llm, kv_bytes=KV_BYTES)
 
     async def both():
         beating = asyncio.create_task(heart(late_s))
         await asyncio.sleep(0.05)
-        await work(step_s)
+        await work(engine, step_s)
         beating.cancel()
 
     with ThreadPoolExecutor(1) as pool:
@@ -125,6 +123,14 @@ class Here:
     def __init__(self, port, steps, loop, stop):
         self.url, self.port, self.steps = f"http://127.0.0.1:{port}", port, steps
         self._loop, self._stop = loop, stop
+
+    def loop_s(self):
+        """Processor seconds that the event loop's thread has used so far."""
+
+        async def used():
+            return time.thread_time()
+
+        return asyncio.run_coroutine_threadsafe(used(), self._loop).result()
 
     def stop(self, grace_s):
         """What SIGTERM does: no new requests, `grace_s` seconds for those that run, an end for the rest."""
@@ -455,13 +461,14 @@ def histogram(where, name):
     raise KeyError(name)
 
 
+BEGINNING = "You answer in one short sentence. You are polite, and you do not guess. You write plain English. "
 NAMES = ("time_to_first_token_seconds", "inter_token_latency_seconds", "request_queue_time_seconds")
 with server(max_batch_size=4) as busy:
     streamed(busy, "warm", 2)
     before = {name: histogram(busy, name)[1] for name in NAMES}
     sums = metrics(busy)
     with ThreadPoolExecutor(12) as pool:
-        runs = list(pool.map(lambda i: streamed(busy, PROMPTS[i % 6], 16, ignore_eos=True)[1], range(12)))
+        runs = list(pool.map(lambda i: streamed(busy, BEGINNING + PROMPTS[i % 6], 16, ignore_eos=True)[1], range(12)))
     after = {name: histogram(busy, name) for name in NAMES}
     sums = {name: value - sums.get(name, 0) for name, value in metrics(busy).items()}
 clients = {
@@ -496,7 +503,9 @@ limits = measure_limits(device)
 with server() as quiet:
     streamed(quiet, "warm", 4)
     quiet.steps.clear()
+    loop_s = quiet.loop_s()
     text, times = streamed(quiet, "Once upon a time", 64, ignore_eos=True)
+    loop_s = (quiet.loop_s() - loop_s) / (len(times) - 1)
     done = [(at, record) for at, record in quiet.steps if any(part.samples for part in record.parts)]
 steps = [record.ended_s - record.started_s for _, record in done[1:]]  # without the prompt's
 between = [b - a for (a, _), (b, _) in pairwise(done)]
@@ -509,6 +518,7 @@ print(f"the client has a token every     {1e3 * client_s:6.2f} ms")
 print(f"and the last event {1e3 * (times[-1] - done[-1][0]):.2f} ms after its step was over")
 share = 1 - sum(steps) / sum(between)
 print(f"not the engine's step: {share:.1%} of the time of a token; what memory needs: {limit / client_s:.0%}")
+print(f"the event loop worked {1e6 * loop_s:.0f} us for each event: {1 / loop_s:,.0f} events a second would fill it")
 assert client_s > limit, "nobody reads faster than memory"
 
 # %% tags=["measured"]
