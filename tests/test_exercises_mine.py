@@ -1,16 +1,20 @@
 """The engine on a reader's functions: the same tokens with right ones, an explosion with one that explodes."""
 
+import asyncio
 import sys
 import types
 
+import httpx
 import pytest
 import torch
 from exercise_files import reference_source, write_exercises, write_solutions
+from serving import NAME, running
 from tiny import oracle_pair, random_ids, random_model, save_tiny_model, tiny_config
 
 from minillm import LLM, SamplingParams
 from minillm.cli import main as minillm
 from minillm.engine import Engine
+from minillm.engine.async_engine import AsyncEngine
 from minillm.engine.log import StepLog
 from minillm.errors import InputError
 from minillm.exercises.binding import bind, reference
@@ -21,6 +25,7 @@ from minillm.exercises.reset import reset
 from minillm.kv_cache import KVCache
 from minillm.model import Llama
 from minillm.prefill import prefill
+from minillm.server.settings import Settings
 
 # What `generate` cannot do without.
 IN_EVERY_RUN = [
@@ -156,6 +161,57 @@ def test_many_requests_get_the_same_tokens_on_the_readers_own_blocks_and_prefixe
     with bind({exercise.id: reader_files.load(exercise) for exercise in select("13")}) as calls:
         assert many_requests() == expected
     assert set(calls) == {exercise.id for exercise in select("13")}, "some of the reader's code did not run"
+
+
+def served(tiny_dir, **headers):
+    """A server with a key on the tiny model: what it answers to one request. Whoever it refuses is told why."""
+    with running(LLM(tiny_dir, device="cpu", dtype="float32"), Settings(api_key="k")) as server:
+        asked = {"model": NAME, "prompt": "the cat", "temperature": 0, "max_tokens": 6}
+        response = httpx.post(f"{server.url}/v1/completions", json=asked, headers=headers, timeout=60)
+        server.wait_until_idle()
+    return response
+
+
+def test_a_canary_in_the_admission_is_what_a_client_is_told(tiny_dir):
+    with bind({"17.3": _canary("17.3")}):
+        response = served(tiny_dir, authorization="Bearer k")
+    assert response.status_code == 400
+    assert "RuntimeError: canary 17.3" in response.json()["error"]["message"]
+
+
+def test_a_canary_at_the_door_lets_nobody_in(tiny_dir):
+    with bind({"17.6": _canary("17.6")}) as calls:
+        assert served(tiny_dir, authorization="Bearer k").status_code == 500
+    assert calls["17.6"] == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_canary_that_ends_requests_ends_the_engine_s_thread_and_nobody_waits_for_it(tiny_dir):
+    llm = LLM(tiny_dir, device="cpu", dtype="float32")
+
+    async def one_request():
+        engine = Engine(llm.model, num_blocks=20, block_size=4)
+        async with AsyncEngine(engine, llm.tokenizer) as serving:
+            await serving.generate([1, 2, 3], SamplingParams(max_tokens=2))
+            await serving.close()
+            return calls["17.2"]
+
+    with bind({"17.2": _canary("17.2")}) as calls:
+        assert asyncio.run(asyncio.wait_for(one_request(), timeout=60)) == 1
+
+
+def test_a_server_answers_the_same_on_the_reader_s_own_code(tiny_dir, own):
+    from minillm.exercises import reader_files
+
+    write_solutions(own)
+    key = {"authorization": "bearer   k"}
+    expected = served(tiny_dir, **key).json()["choices"]
+    with bind({exercise.id: reader_files.load(exercise) for exercise in select("17")}) as calls:
+        assert served(tiny_dir, **key).json()["choices"] == expected
+        assert served(tiny_dir).status_code == 401
+    assert set(calls) == {"17.2", "17.3", "17.6"}, (
+        "what a server calls; the others are its clients' and its dashboard's"
+    )
 
 
 def test_solutions_from_the_file_give_the_same_logits_in_chunks_and_after_a_step_back(own):

@@ -17,6 +17,7 @@ CHAPTERS = {
     12: "chapters/12-batching.md",
     13: "chapters/13-paged-attention.md",
     14: "chapters/14-quantization.md",
+    17: "chapters/17-serving.md",
 }
 
 

@@ -19,6 +19,7 @@ from minillm.exercises.chapters import (
     ch12,
     ch13,
     ch14,
+    ch17,
 )
 from minillm.exercises.exercise import Exercise
 
@@ -37,6 +38,7 @@ EXERCISES: tuple[Exercise, ...] = (
     *ch12.EXERCISES,
     *ch13.EXERCISES,
     *ch14.EXERCISES,
+    *ch17.EXERCISES,
 )
 
 

@@ -3,12 +3,12 @@
 It is a layer around the whole app, so that what it refuses costs next to nothing, and no route can be forgotten.
 """
 
-import hmac
 from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minillm.server.errors import RequestError
+from minillm.server.keys import is_authorized
 from minillm.server.lifecycle import Lifecycle
 from minillm.server.replies import error_reply
 from minillm.server.settings import Settings
@@ -38,11 +38,8 @@ class Guard:
     def _check(self, headers: dict[bytes, bytes]) -> None:
         """Look at the key first: who has none is told nothing else."""
         key = self.settings.api_key
-        if key is not None:
-            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            # In constant time: how long it takes must not say how much of a wrong key was right.
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), key.encode()):
-                raise _wrong_key()
+        if key is not None and not is_authorized(headers.get(b"authorization", b""), key):
+            raise _wrong_key()
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.settings.max_body_bytes:
             raise self._too_large()

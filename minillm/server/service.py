@@ -20,6 +20,7 @@ from starlette.types import Send
 
 from minillm.detokenizer import Piece
 from minillm.engine.async_engine import AsyncEngine, Reading
+from minillm.server.admission import check_room
 from minillm.server.answers import Envelope, answer, failure
 from minillm.server.chunks import Chunks
 from minillm.server.errors import SERVER, RequestError, parse_json, parse_request
@@ -30,9 +31,6 @@ from minillm.server.prepare import Prepared, Served, num_choices, prepare
 from minillm.server.replies import as_request_error
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
 from minillm.server.settings import Settings
-
-RETRY_AFTER_S = 1
-"""For a full queue. A request of a second or two ends in that time, and the client's own backoff does the rest."""
 
 LAST_EVENT_S = 1.0
 """For the error event of a stream whose reader may have stopped reading."""
@@ -141,13 +139,7 @@ class Service:
         """Places for a request's choices, until they are in the engine. Raises RequestError if there are not enough."""
         engine = self.serving.engine
         most = engine.scheduler.max_batch_size + self.settings.max_waiting
-        if choices > most:
-            told = f"the request asks for {choices:,} choices, and this server has room for {most:,} at a time"
-            raise RequestError(told, param="n", code="invalid_value")
-        if len(engine.requests) + self._coming + choices > most:
-            told = f"{most:,} choices run or wait already, and this server takes no more at a time: try again"
-            headers = {"retry-after": str(RETRY_AFTER_S)}
-            raise RequestError(told, code="queue_full", status=429, type="rate_limit_error", headers=headers)
+        check_room(choices, len(engine.requests), self._coming, most)
         self._coming += choices
         try:
             yield

@@ -1,0 +1,170 @@
+"""17.6: headers, right and wrong. The key that is handed in notices when it is compared by `==`."""
+
+import hmac
+from collections.abc import Callable
+from typing import Any
+
+from minillm.exercises.compare import in_words
+from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
+
+_COMPARED = "by =="
+
+
+class _KeyBytes(bytes):
+    """The key's bytes, in a list that remembers comparisons."""
+
+    seen: list[str]
+
+    def __eq__(self, other: object) -> bool:
+        self.seen.append(_COMPARED)
+        return bytes(self) == other
+
+    def __hash__(self) -> int:
+        return hash(bytes(self))
+
+
+class _Key(str):
+    """A key that remembers how it was compared."""
+
+    seen: list[str]
+
+    def __eq__(self, other: object) -> bool:
+        self.seen.append(_COMPARED)
+        return str(self) == other
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def encode(self, *how: Any, **named: Any) -> bytes:
+        """The bytes, which remember too."""
+        data = _KeyBytes(str(self).encode(*how, **named))
+        data.seen = self.seen
+        return data
+
+
+def _knock(header: bytes, want: bool, key: str = "s3cret") -> Case:
+    def observe(f: Function) -> Observation:
+        own = _Key(key)
+        own.seen = []
+        result = f(header, own)
+        told = result if isinstance(result, bool) else f"{in_words(result)}: not True or False"
+        return {
+            "the result": told,
+            "the key is compared": ", ".join(own.seen[:1]) or "by compare_digest, or not at all",
+        }
+
+    wanted = {"the result": want, "the key is compared": "by compare_digest, or not at all"}
+    return Case(f"header {header!r}, key {key!r}", observe, lambda: wanted)
+
+
+def _letting_in(
+    *,
+    scheme: Callable[[bytes], bool] = lambda word: word.lower() == b"bearer",
+    cut: Callable[[bytes], tuple[bytes, bytes]] = lambda header: (header.partition(b" ")[0], header.partition(b" ")[2]),
+    given: Callable[[bytes], bytes] = lambda given: given.strip(),
+    same: Callable[[bytes, str], Any] = lambda given, key: hmac.compare_digest(given, key.encode()),
+) -> Function:
+    def is_authorized(header: bytes, key: str) -> Any:
+        word, rest = cut(header)
+        return scheme(word) and same(given(rest), key)
+
+    return is_authorized
+
+
+def _as_text(given: bytes, key: str) -> bool:
+    return hmac.compare_digest(given.decode("latin-1"), str(key))
+
+
+def _both_whole(header: bytes, key: str) -> bool:
+    """The word made small, and the whole compared."""
+    word, rest = header[:7].lower(), header[7:].strip(b" ")
+    return hmac.compare_digest(word + rest, b"bearer " + key.encode())
+
+
+def _step_by_step(header: bytes, key: str) -> bool:
+    parts = header.split(maxsplit=1)
+    if len(parts) < 2 or parts[0].upper() != b"BEARER" or header[:1].isspace():
+        return False
+    return hmac.compare_digest(key.encode("ascii"), parts[1].strip())
+
+
+IS_AUTHORIZED = Grader(
+    cases=[
+        _knock(b"Bearer s3cret", True),
+        _knock(b"bearer s3cret", True),
+        _knock(b"BEARER s3cret", True),
+        _knock(b"Bearer   s3cret ", True),
+        _knock(b"Bearer my own key", True, key="my own key"),
+        _knock(b"", False),
+        _knock(b"Bearer", False),
+        _knock(b"Bearer ", False),
+        _knock(b"s3cret", False),
+        _knock(b"Basic s3cret", False),
+        _knock(b"Token s3cret", False),
+        _knock(b"Bearer s3cre", False),
+        _knock(b"Bearer s3cret2", False),
+        _knock(b"Bearer no s3cret", False),
+        _knock(b"Bearer S3CRET", False),
+        _knock(b"Bearer \xe9\xff", False),
+        _knock(b"Bearer my", False, key="my own key"),
+    ],
+    mutants=[
+        Mutant(
+            _letting_in(same=lambda given, key: given == key.encode()),
+            "You compare by ==, which ends at the first difference. How long it takes says how much of a wrong key was"
+            " right: hmac.compare_digest.",
+        ),
+        Mutant(
+            _letting_in(scheme=lambda word: word == b"Bearer"),
+            "You want the word exactly so. Its letters may be small or capital: HTTP's schemes are the same in any"
+            " case.",
+        ),
+        Mutant(
+            _letting_in(scheme=lambda word: True),
+            "You do not look at the word before the key. `Basic` says that something else follows.",
+        ),
+        Mutant(
+            _letting_in(given=lambda given: given),
+            "You compare with the spaces around the key. Take them off first.",
+        ),
+        Mutant(
+            _letting_in(
+                given=lambda given: given.strip().lower(), same=lambda g, k: hmac.compare_digest(g, k.lower().encode())
+            ),
+            "You take small and capital letters of the key for the same. Only the word before it has that freedom.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: bytes(given).startswith(bytes(key.encode()))),
+            "You let in whoever's key begins like yours.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: str(key).startswith(given.decode("latin-1"))),
+            "You let in whoever knows a beginning of the key, and so everybody who gives none.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: bytes(key.encode()) in bytes(given)),
+            "You look for the key somewhere in what was given. It has to be all of it.",
+        ),
+        Mutant(
+            _letting_in(same=_as_text),
+            "compare_digest takes two str only where they are ASCII, and a header may hold any bytes. Anybody could"
+            " make the server fail: compare bytes.",
+            begins="TypeError",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: hmac.compare_digest(given.decode(), str(key))),
+            "You decode what was given, and it may be no UTF-8. Anybody could make the server fail: compare bytes.",
+            begins="UnicodeDecodeError",
+        ),
+        Mutant(
+            _letting_in(cut=lambda header: (*header.split(), b"", b"")[:2]),
+            "You cut at every space. A key may have spaces inside: only the first one ends the word before it.",
+        ),
+        Mutant(
+            _letting_in(cut=lambda header: (header.split(b" ")[0], header.split(b" ")[1])),
+            "You take a second word for granted. Without one, this raises, and anybody can make the server fail.",
+            begins="IndexError",
+        ),
+    ],
+    alternatives=[_letting_in(), _both_whole, _step_by_step],
+)
