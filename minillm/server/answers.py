@@ -41,11 +41,15 @@ class Envelope:
     created: int
     fingerprint: str | None = None
 
+    def full_id(self, request: ChatCompletionRequest | CompletionRequest) -> str:
+        """The id of the answer to such a request, by which the engine knows it too."""
+        kind = "chatcmpl" if isinstance(request, ChatCompletionRequest) else "cmpl"
+        return f"{kind}-{self.id}"
+
     def fields(self, request: ChatCompletionRequest | CompletionRequest, served: Served) -> dict[str, Any]:
         """As the answer to such a request has them, or each chunk of it."""
-        kind = "chatcmpl" if isinstance(request, ChatCompletionRequest) else "cmpl"
         return {
-            "id": f"{kind}-{self.id}",
+            "id": self.full_id(request),
             "created": self.created,
             "model": served.name,
             "system_fingerprint": self.fingerprint,

@@ -6,6 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
+from minillm.server.engine_state import EngineState, EngineWatch
 from minillm.server.errors import ErrorBody, model_not_found, server_error
 from minillm.server.guard import Guard
 from minillm.server.lifecycle import Lifecycle, shutting_down
@@ -41,10 +42,22 @@ def make_app(service: Service, metrics: EngineMetrics, lifecycle: Lifecycle) -> 
     _add_tokenization(app, service)
     _add_models(app, service)
     _add_operation(app, service, metrics, lifecycle)
+    _add_engine(app, EngineWatch(service, metrics))
     document(
         app,
         [ChatCompletionRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest],
-        [ChatCompletion, ChatCompletionChunk, Completion, Tokenized, Detokenized, Model, ModelList, Health, ErrorBody],
+        [
+            ChatCompletion,
+            ChatCompletionChunk,
+            Completion,
+            Tokenized,
+            Detokenized,
+            Model,
+            ModelList,
+            Health,
+            EngineState,
+            ErrorBody,
+        ],
     )
     return app
 
@@ -129,3 +142,12 @@ def _add_operation(app: FastAPI, service: Service, metrics: EngineMetrics, lifec
     async def prometheus() -> Response:
         """Counters, gauges and histograms."""
         return Response(await service.off_loop(metrics.text), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _add_engine(app: FastAPI, watch: EngineWatch) -> None:
+    """What the page shows of the engine."""
+
+    @app.get("/engine", responses=answers(EngineState))
+    async def engine() -> Response:
+        """Blocks, requests and steps of this moment."""
+        return Response(await watch.state(), media_type="application/json", headers={"cache-control": "no-store"})

@@ -90,9 +90,8 @@ class Chunks:
 
     def _chat(self, index: int, choice: _Choice, piece: Piece, shown: list[Shown] | None) -> Iterator[Chunk]:
         if not choice.begun:
-            begun = self._chunk([ChatChunkChoice(index=index, delta=Delta(role="assistant", content=""))])
-            begun.prompt_token_ids = choice.prompt_ids
-            yield begun
+            first = ChatChunkChoice(index=index, delta=Delta(role="assistant", content=""))
+            yield self._chunk([first], choice.prompt_ids)
         if piece.text or shown:
             logprobs = chat_logprobs(shown, self._served.tokenizer) if shown and choice.with_logprobs else None
             ids = None if choice.prompt_ids is None else token_ids(shown or ())
@@ -114,7 +113,10 @@ class Chunks:
                 one.prompt_token_ids = choice.prompt_ids if tells_prompt else None
             yield self._chunk([one])
 
-    def _chunk(self, choices: Sequence[ChatChunkChoice | CompletionChoice]) -> Chunk:
+    def _chunk(
+        self, choices: Sequence[ChatChunkChoice | CompletionChoice], prompt_ids: list[int] | None = None
+    ) -> Chunk:
         kind = ChatCompletionChunk if self._is_chat else Completion
         # The kind of choice is that which belongs to the kind of chunk.
-        return kind(**self._fields, choices=list(choices))  # type: ignore[arg-type]
+        fields = self._fields if prompt_ids is None else {**self._fields, "prompt_token_ids": prompt_ids}
+        return kind(**fields, choices=list(choices))  # type: ignore[arg-type]
