@@ -102,11 +102,11 @@ def test_an_answer_s_id_finds_its_request_and_nobody_s_text_is_told(llm, monkeyp
         assert (idle["running"], idle["waiting"], idle["requests"], idle["steps"]) == (0, 0, [], [])
         assert idle["memory"]["bandwidth_bytes_per_s"] == 3e10
         assert idle["memory"]["kv_bytes_per_token"] == server.engine.cache.bytes_per_token
-        ids = []
+        ids, lines = [], []
         for body in (FOREVER, {**FOREVER, "n": 2, "seed": 1}):
             response = streams.enter_context(http.stream("POST", "/v1/completions", json=body))
-            first = next(line for line in response.iter_lines() if line)
-            ids.append(json.loads(first.removeprefix("data: "))["id"])
+            lines.append(response.iter_lines())  # kept: a stream whose reader is gone is closed
+            ids.append(json.loads(next(lines[-1]).removeprefix("data: "))["id"])
         server.wait_until(lambda: len(server.engine.scheduler.running) == 3)
         busy = {"running": 0}
         while busy["running"] != 3:  # the last one may still be fresh
