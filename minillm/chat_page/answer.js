@@ -6,7 +6,10 @@ const asWholeText = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** The token of an entry in logprobs. `id` may be unknown. */
 function tokenOf(entry, id) {
-  const bytes = Uint8Array.from(entry.bytes);
+  return { id, ...ofBytes(Uint8Array.from(entry.bytes)) };
+}
+
+function ofBytes(bytes) {
   let text = null;
   try {
     text = asWholeText.decode(bytes);
@@ -14,7 +17,26 @@ function tokenOf(entry, id) {
     // part of a character
   }
   const spelled = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
-  return { id, text, bytes: spelled, special: text !== null && /^<\|?[^<>\s]+\|?>$/.test(text) };
+  return { text, bytes: spelled, special: text !== null && /^<\|?[^<>\s]+\|?>$/.test(text) };
+}
+
+/** Each byte's character in the vocabularies of byte-level BPE: its own where that can be seen, else one from U+0100 on. */
+const BYTE_OF = (() => {
+  const found = new Map();
+  let next = 256;
+  for (let byte = 0; byte < 256; byte += 1) {
+    const isSeen = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+    found.set(String.fromCodePoint(isSeen ? byte : next), byte);
+    if (!isSeen) next += 1;
+  }
+  return found;
+})();
+
+/** A token by the vocabulary's spelling: bytes as characters, or (SentencePiece) characters with a mark for the space. */
+function spelled(word) {
+  const bytes = [...word].map((character) => BYTE_OF.get(character));
+  if (bytes.every((byte) => byte !== undefined)) return ofBytes(Uint8Array.from(bytes));
+  return ofBytes(new TextEncoder().encode(word.replace(/▁/g, " ")));
 }
 
 class Answer {

@@ -47,9 +47,10 @@ function showEngine(state) {
 function showBlocks(blocks, mine) {
   const { total, used, shared, kept, block_size, per_cell } = blocks;
   const yours = mine ? `, ${humanCount(mine.blocks)} of them yours` : "";
+  const keptWords = kept ? ` ${humanCount(kept)} more are kept: free for others, but what they hold can still be found.` : "";
   const both = shared ? `; ${humanCount(shared)} are shared` : "";
   $("blocks-words").textContent =
-    `${humanCount(used)} of ${counted(total, "block")} in use${yours}${both}. ${humanCount(kept)} are kept: free for others, but what they hold can still be found.`;
+    `${humanCount(used)} of ${counted(total, "block")} in use${yours}${both}.${keptWords}`;
   const square = per_cell === 1 ? "A square is one block" : `A square is ${humanCount(per_cell)} blocks`;
   $("blocks-note").textContent =
     `${square}, a block is room for the keys and values of ${counted(block_size, "token")}. An answer takes a block when it has filled the last one.`;

@@ -66,7 +66,7 @@ function showTpot(answer, memory) {
     $("ceiling").textContent = ceilingUnknown(memory);
     return;
   }
-  $("tpot").textContent = `${humanSeconds(tpot)} per token: ${threeDigits(1 / tpot)} tokens/s.`;
+  $("tpot").textContent = `${humanSeconds(tpot)} per token: ${threeDigits(1 / tpot)} tokens/s.${company(answer)}`;
   const least = answer.leastTpot(memory);
   if (least === null) {
     $("ceiling").textContent = ceilingUnknown(memory);
@@ -76,6 +76,16 @@ function showTpot(answer, memory) {
   $("ceiling").textContent =
     `Each pass reads ${humanBytes(bytes)} (all weights, and your K and V). At this machine's ${humanBytes(memory.bandwidth_bytes_per_s)}/s` +
     ` that alone takes ${humanSeconds(least)}: ${threeDigits(1 / least)} tokens/s at most, of which this is ${percent(least / tpot)}.`;
+}
+
+/** What the others in the batch cost, where there were both times with and without. */
+function company(answer) {
+  const middle = (isIt) => {
+    const gaps = answer.tokens.filter((one) => one.gap !== null && isIt(one.batch)).map((one) => one.gap / 1e3).sort((a, b) => a - b);
+    return gaps.length ? humanSeconds(gaps[gaps.length >> 1]) : null;
+  };
+  const [alone, crowd] = [middle((batch) => batch <= 1), middle((batch) => batch > 1)];
+  return alone && crowd ? ` Alone it was ${alone}, with others ${crowd}: one pass serves them all, and has more to compute.` : "";
 }
 
 function ceilingUnknown(memory) {

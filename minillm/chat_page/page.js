@@ -194,7 +194,7 @@ async function spellPrompt(answer) {
     const body = { messages: promptMessages, return_token_strs: true };
     const { tokens, token_strs } = await (await ask("/tokenize", body)).json();
     if (promptShown !== answer) return;
-    const chips = tokens.map((id, index) => tokenChip({ id, text: token_strs[index].replace(/[Ġ▁]/g, " ").replace(/Ċ/g, "\n"), bytes: "", special: /^<.*>$/.test(token_strs[index]) }, "span"));
+    const chips = tokens.map((id, index) => tokenChip({ id, ...spelled(token_strs[index]) }, "span"));
     for (const chip of chips) chip.setAttribute("role", "listitem");
     $("prompt").replaceChildren(...chips);
   } catch (error) {

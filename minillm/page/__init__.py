@@ -15,7 +15,6 @@ from typing import Any
 
 from minillm.errors import InputError
 
-
 ALONE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """The Content-Security-Policy of a page that is a file: it is all there is."""
 
