@@ -9,7 +9,7 @@ from web_pages import CHROMIUM, CONTRAST
 
 QUIET = ("background-networking", "component-update", "sync", "gpu", "dev-shm-usage", "quic")
 
-NAMED = {"button", "textbox", "spinbutton", "DisclosureTriangle", "image", "region", "log", "group", "table"}
+NAMED = {"button", "textbox", "spinbutton", "DisclosureTriangle", "image", "region", "log", "table"}
 """Roles of what can be used or looked at: each must have a name for those who listen."""
 
 

@@ -228,6 +228,7 @@ $("key-form").addEventListener("submit", (event) => {
 // --- What the reader does ------------------------------------------------------------------------------------------
 
 watch.onState = (state) => {
+  if (!$("key-form").hidden) $("message").focus();
   $("key-form").hidden = true;
   $("key-words").textContent = "It is kept in this tab alone, and only until you close it.";
   $("about").textContent = `${state.model} · context of ${counted(state.max_model_len, "token")} · ${humanBytes(state.memory.weight_bytes)} of weights`;
@@ -298,6 +299,6 @@ function newConversation() {
   return null;
 }
 
+$("message").focus();
 if (page.needs_key && !sessionStorage.getItem(KEY)) watch.onTrouble(new Trouble("key", ""));
 else lookAgain();
-$("message").focus();
