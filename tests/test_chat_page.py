@@ -238,7 +238,7 @@ def test_what_goes_wrong_is_said_in_a_sentence_and_nothing_is_lost(browser, llm)
         wanted = api_answer(http, [{"role": "user", "content": WORDS[0]}], max_tokens=8)["choices"][0]["message"][
             "content"
         ]
-        assert page.texts(".turn.assistant .text")[-1] == wanted
+        assert page.texts(".turn.assistant .text") == [wanted], "the half of an answer is gone"
         assert not page.page.locator("#trouble").is_visible()
         assert page.js("turns.map(one => one.role)") == ["user", "assistant"], "what broke off is no part of it"
         set_up(page, max_tokens=0)
@@ -258,6 +258,11 @@ def test_what_goes_wrong_is_said_in_a_sentence_and_nothing_is_lost(browser, llm)
         settle(page)
         page.wait(lambda: page.text("trouble-words").startswith("The server takes no requests now: "))
         assert page.texts(".turn.user .text")[-1] == "are you there?"
+        roles = page.js("turns.map(one => one.role)")
+        say(page, "hello?")
+        settle(page)
+        assert page.js("turns.map(one => one.role)") == roles, "who speaks takes turns, whatever failed"
+        assert len(page.texts(".turn.user .end")) == 1, "what has no answer is marked"
 
 
 def test_the_key_is_asked_for_and_stays_in_the_tab(browser, llm) -> None:

@@ -58,18 +58,22 @@ function refusal(status, told) {
 async function* eventsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read().catch((error) => {
-      throw troubleOf(error, BROKEN_OFF);
-    });
-    if (done) throw new Trouble("away", BROKEN_OFF);
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    const found = parts.map((part) => part.replace(/^data: /, ""));
-    const events = found.filter((data) => data !== "[DONE]").map((data) => JSON.parse(data));
-    const failed = events.find((event) => event.error);
-    yield events.filter((event) => !event.error);
-    if (failed) throw new Trouble("server", `The answer broke off: ${failed.error.message}.`);
-    if (found.includes("[DONE]")) return;
+  try {
+    for (;;) {
+      const { value, done } = await reader.read().catch((error) => {
+        throw troubleOf(error, BROKEN_OFF);
+      });
+      if (done) throw new Trouble("away", BROKEN_OFF);
+      const parts = (rest + value).split("\n\n");
+      rest = parts.pop();
+      const found = parts.map((part) => part.replace(/^data: /, ""));
+      const events = found.filter((data) => data !== "[DONE]").map((data) => JSON.parse(data));
+      const failed = events.find((event) => event.error);
+      yield events.filter((event) => !event.error);
+      if (failed) throw new Trouble("server", `The answer broke off: ${failed.error.message}.`);
+      if (found.includes("[DONE]")) return;
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // nobody reads on: the server must not go on either
   }
 }

@@ -7,6 +7,8 @@ const page = JSON.parse($("data").textContent);
 const turns = []; // {role, content, box}, of which an answer that broke off is none
 let asking = null; // {answer, controller, box}, while an answer comes
 let shownAnswer = null;
+let brokenOff = null; // the box of an answer that broke off, until it is asked for again
+let engineIsAway = false; // that is the trouble that is told
 let frame = 0;
 let saidIn = null; // the text node that the answer grows in
 
@@ -44,20 +46,19 @@ function wishes() {
 async function send() {
   const content = $("message").value;
   if (asking || !content.trim()) return;
-  if (turns.length && turns[turns.length - 1].role === "user") takeBack(); // the one that failed is said anew
+  if (turns.length && turns[turns.length - 1].role === "user") {
+    turns.pop().box.append(element("p", "end", "This had no answer, and the model does not see it any more."));
+  }
   turns.push({ role: "user", content, box: addTurn("user", content) });
   $("message").value = "";
   await answerLast();
 }
 
-/** Take the last message out again. */
-function takeBack() {
-  turns.pop().box.remove();
-}
-
 /** Ask for the answer to the last message. */
 async function answerLast() {
   hideTrouble();
+  if (brokenOff) brokenOff.remove();
+  brokenOff = null;
   const answer = new Answer();
   const controller = new AbortController();
   const box = addTurn("assistant", "");
@@ -96,13 +97,15 @@ function end(trouble) {
   show();
   watch.mine = null;
   box.classList.remove("running");
-  const isOurs = !trouble || trouble.kind === "stopped";
+  const isOurs = !trouble || trouble.kind === "stopped"; // it ended as the model or the reader wanted
   if (isOurs && answer.text) turns.push({ role: "assistant", content: answer.text, box });
   if (!answer.text && trouble) box.remove();
   else box.append(element("p", "end", endWords(answer)));
-  if (isOurs && !answer.text && trouble) {
-    $("message").value = turns[turns.length - 1].content;
-    takeBack();
+  if (!isOurs && answer.text) brokenOff = box;
+  if (isOurs && !answer.text && trouble) { // stopped before there was anything: as if it had not been sent
+    const last = turns.pop();
+    last.box.remove();
+    if (!$("message").value) $("message").value = last.content;
   }
   showAsking();
   lookAgain();
@@ -166,6 +169,7 @@ function showTrouble(trouble) {
 }
 
 function hideTrouble() {
+  engineIsAway = false;
   $("trouble").hidden = true;
   $("trouble-words").textContent = "";
 }
@@ -232,12 +236,10 @@ watch.onState = (state) => {
   $("key-form").hidden = true;
   $("key-words").textContent = "It is kept in this tab alone, and only until you close it.";
   $("about").textContent = `${state.model} · context of ${counted(state.max_model_len, "token")} · ${humanBytes(state.memory.weight_bytes)} of weights`;
-  if (!state.has_chat) showTrouble(new Trouble("request", "This model has no chat template, so it cannot talk: ask it for completions instead."));
-  if (trouble.isEngines) clearTroubleOfEngine();
+  if (engineIsAway) hideTrouble();
+  if (!state.has_chat && $("trouble").hidden) showTrouble(new Trouble("request", "This model has no chat template, so it cannot talk: ask it for completions instead."));
   if (shownAnswer) showSoon();
 };
-
-const trouble = { isEngines: false };
 
 /** The engine cannot be looked at: said once, and taken back when it can. While an answer comes, that one tells. */
 watch.onTrouble = (found) => {
@@ -249,14 +251,9 @@ watch.onTrouble = (found) => {
   }
   $("about").textContent = found.message;
   if (asking || !$("trouble").hidden) return;
-  trouble.isEngines = true;
   showTrouble(found);
+  engineIsAway = true;
 };
-
-function clearTroubleOfEngine() {
-  trouble.isEngines = false;
-  hideTrouble();
-}
 
 $("compose").addEventListener("submit", (event) => {
   event.preventDefault();

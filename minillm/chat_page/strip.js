@@ -80,9 +80,14 @@ function showChoice(index) {
 /** Keep a token's choice in sight; null: the newest one's again. */
 function markToken(index) {
   strip.marked = index;
-  for (const chip of $("tokens").children) chip.classList.toggle("marked", Number(chip.dataset.index) === index);
+  for (const chip of $("tokens").children) showMarked(chip, Number(chip.dataset.index) === index);
   if (index !== null) showChoice(index);
   reachable();
+}
+
+function showMarked(chip, isMarked) {
+  chip.classList.toggle("marked", isMarked);
+  chip.setAttribute("aria-pressed", String(isMarked));
 }
 
 function indexUnder(event) {
