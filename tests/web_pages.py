@@ -116,7 +116,8 @@ const ground = (e) => {
   }
 };
 const low = [];
-for (const e of document.querySelectorAll("p, b, strong, span, h1, h2, h3, small, bdi, dd, dt, li, button, summary, label, th, td")) {
+const texts = "p, b, strong, span, h1, h2, h3, small, bdi, dd, dt, li, button, summary, label, th, td";
+for (const e of document.querySelectorAll(texts)) {
   if (!e.textContent.trim() || !e.checkVisibility({visibilityProperty: true})) continue;
   const [a, b] = [luminance(getComputedStyle(e).color), luminance(ground(e))];
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
