@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from web_pages import CHROMIUM, CONTRAST
+from web_pages import CHROMIUM, CONTRAST, NO_CHROMIUM
 
 QUIET = ("background-networking", "component-update", "sync", "gpu", "dev-shm-usage", "quic")
 
@@ -17,7 +17,7 @@ NAMED = {"button", "textbox", "spinbutton", "DisclosureTriangle", "image", "regi
 def chromium():
     """A browser for the time of a `with`. Never one that Playwright would fetch."""
     if not CHROMIUM:
-        pytest.skip("the page is tried in Chromium: install chromium and chromium-driver (chromedriver) to run this")
+        pytest.skip(NO_CHROMIUM)
     from playwright.sync_api import sync_playwright
 
     flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]

@@ -20,10 +20,13 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 CHROMEDRIVER = shutil.which("chromedriver")
 
 
+NO_CHROMIUM = "the page is tried in Chromium: install chromium and chromium-driver (chromedriver) to run this"
+
+
 def start_browser(profile):
     """A headless Chromium that logs its console and its requests; its files are in the directory `profile`."""
     if not (CHROMIUM and CHROMEDRIVER):
-        pytest.skip("the page is tried in Chromium: install chromium and chromium-driver (chromedriver) to run this")
+        pytest.skip(NO_CHROMIUM)
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

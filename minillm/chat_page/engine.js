@@ -94,9 +94,9 @@ function showRequests(state, mine) {
 function requestRow(one, isMine) {
   const row = element("tr", isMine ? "mine" : "");
   const generated = `${humanCount(one.generated_tokens)} of ${humanCount(one.max_tokens)}`;
-  const found = one.cached_tokens ? ` (${humanCount(one.cached_tokens)} found)` : "";
   const cells = [isMine ? "yours" : "another's", one.state === "running" ? (one.generated_tokens ? "decodes" : "prefill") : "waits"];
-  cells.push(humanCount(one.prompt_tokens) + found, humanCount(one.computed_tokens), generated, humanCount(one.blocks));
+  cells.push(humanCount(one.prompt_tokens), humanCount(one.computed_tokens), generated, humanCount(one.blocks));
   row.append(...cells.map((text) => element("td", "", text)));
+  if (one.cached_tokens) row.children[2].append(element("span", "found", ` (${humanCount(one.cached_tokens)} found)`));
   return row;
 }

@@ -25,8 +25,6 @@ FRESH_S = 0.2
 MOST_CELLS = 384
 """Cells of the map of blocks: as many as fit on a telephone's screen."""
 
-MOST_STEPS = 32
-
 
 class RequestTokens(BaseModel):
     """One request, by the id of its answer (with "-0", "-1", ... where that has several choices).
@@ -152,7 +150,7 @@ class EngineWatch:
                 shared_by_cell=list(counts.shared),
                 kept_by_cell=list(counts.kept),
             ),
-            steps=[_step(one) for one in steps[-MOST_STEPS:]],
+            steps=[_step(one) for one in steps],
             memory=self._known_memory(),
         )
 

@@ -16,7 +16,7 @@ from minillm.engine.log import PartRecord, StepRecord
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
-LAST_STEPS = 64
+LAST_STEPS = 32
 REASONS = ("stop", "length", "abort", "error")
 
 _COUNTERS = {
