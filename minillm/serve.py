@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 PROG = "minillm serve"
 DESCRIPTION = """\
 Serve a model on a port: OpenAI's /v1/chat/completions, /v1/completions and /v1/models, streamed or whole; vLLM's
-/tokenize and /detokenize; /health, /health/ready and /metrics (Prometheus).
+/tokenize and /detokenize; /health, /health/ready and /metrics (Prometheus). At / a page to talk on, which also shows
+what the engine does (/engine).
 
 SIGTERM or Ctrl-C: no new requests, those that run may finish within --grace seconds, exit code 0. A second one ends it
 at once. Exit code 2 for a wrong call.

@@ -79,6 +79,17 @@ class Running:
         assert not self.engine.has_work
 
 
+def slow_down(server: Running, seconds: float) -> None:
+    """Let each step of the engine take so much longer, so that others have the time to look on."""
+    step = server.engine.step
+
+    def slowly():
+        time.sleep(seconds)
+        return step()
+
+    server.engine.step = slowly
+
+
 @contextlib.contextmanager
 def running(llm: LLM, settings: Settings | None = None, *, name: str = NAME, send_buffer: int | None = None, **sizes):
     """A server for the time of a `with`. sizes: of the engine. Leaving it looks whether anything is left behind.

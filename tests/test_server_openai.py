@@ -1,7 +1,9 @@
 """The server through OpenAI's own client: what it streams is what it answers whole is what the library makes."""
 
 import asyncio
+import json
 
+import httpx
 import openai
 import pytest
 from serving import NAME, running, tiny_llm
@@ -117,6 +119,54 @@ def test_a_stream_joined_is_the_whole_answer(client, name) -> None:
     assert found == whole(client.chat.completions.create(logprobs=True, top_logprobs=3, **chat))
     assert found[0]["tokens"]
     assert len(found) == fields.get("n", 1)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_ids_come_where_they_are_asked_for_and_are_those_of_the_shown_tokens(server, llm, name) -> None:
+    fields = {**{k: v for k, v in GREEDY.items() if k != "extra_body"}, **VARIANTS[name], "return_token_ids": True}
+    fields |= fields.pop("extra_body", {"ignore_eos": True})
+    bodies = {
+        "/v1/completions": {**fields, "prompt": ["the cat", "é on the mat"], "logprobs": 0},
+        "/v1/chat/completions": {**fields, "messages": [{"role": "user", "content": "the dog"}], "logprobs": True},
+    }
+    with httpx.Client(base_url=server.url, timeout=60) as http:
+        for path, body in bodies.items():
+            answer = http.post(path, json=body).json()
+            for choice in answer["choices"]:
+                shown = choice["logprobs"].get("tokens") or [one["token"] for one in choice["logprobs"]["content"]]
+                assert [llm.tokenizer.id_to_bytes(i).decode(errors="replace") for i in choice["token_ids"]] == shown
+            bare = {key: value for key, value in body.items() if key != "logprobs"}
+            chunks = events(http.post(path, json={**bare, "stream": True}).text)
+            assert ids_of(chunks) == ids_of([answer]), "joined, and whether there are logprobs or not"
+            per_prompt = 2 if path == "/v1/completions" else 1
+            prompts = llm.tokenizer.encode("the cat"), llm.tokenizer.encode("é on the mat")
+            if per_prompt == 2:
+                each = [i // (len(answer["choices"]) // 2) for i in range(len(answer["choices"]))]
+                assert [ids_of([answer])[i][0] for i in range(len(each))] == [list(prompts[i]) for i in each]
+            else:
+                assert len(answer["prompt_token_ids"]) == answer["usage"]["prompt_tokens"]
+                assert llm.tokenizer.decode(answer["prompt_token_ids"]).strip().endswith("assistant")
+            for wish in (False, None):
+                unasked = {**bare, "return_token_ids": wish}
+                assert "token_ids" not in http.post(path, json=unasked).text
+                assert "token_ids" not in http.post(path, json={**unasked, "stream": True}).text
+
+
+def events(text: str) -> list[dict]:
+    """The JSON of a stream's events."""
+    return [json.loads(event.removeprefix("data: ")) for event in text.split("\n\n") if event.startswith("data: {")]
+
+
+def ids_of(bodies) -> dict[int, tuple]:
+    """(prompt's ids, ids) of each choice, of an answer or of a stream's chunks; the prompt's may come but once."""
+    found: dict[int, tuple] = {}
+    for body in bodies:
+        for choice in body["choices"]:
+            prompt, ids = found.get(choice["index"], (None, []))
+            new = choice.get("prompt_token_ids") or body.get("prompt_token_ids")
+            assert prompt is None or new is None or len(bodies) == 1
+            found[choice["index"]] = (prompt or new, ids + choice.get("token_ids", []))
+    return found
 
 
 def test_a_seed_gives_each_choice_its_own_text_again(client) -> None:

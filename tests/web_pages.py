@@ -20,10 +20,13 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 CHROMEDRIVER = shutil.which("chromedriver")
 
 
+NO_CHROMIUM = "the page is tried in Chromium: install chromium and chromium-driver (chromedriver) to run this"
+
+
 def start_browser(profile):
     """A headless Chromium that logs its console and its requests; its files are in the directory `profile`."""
     if not (CHROMIUM and CHROMEDRIVER):
-        pytest.skip("the page is tried in Chromium: install chromium and chromium-driver (chromedriver) to run this")
+        pytest.skip(NO_CHROMIUM)
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -116,7 +119,8 @@ const ground = (e) => {
   }
 };
 const low = [];
-for (const e of document.querySelectorAll("p, b, strong, span, h1, h2, h3, small, bdi, dd, dt, li, button, summary")) {
+const texts = "p, b, strong, span, h1, h2, h3, small, bdi, dd, dt, li, button, summary, label, th, td";
+for (const e of document.querySelectorAll(texts)) {
   if (!e.textContent.trim() || !e.checkVisibility({visibilityProperty: true})) continue;
   const [a, b] = [luminance(getComputedStyle(e).color), luminance(ground(e))];
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);

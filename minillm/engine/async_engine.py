@@ -7,11 +7,12 @@ pieces is left) takes its request along.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 from minillm.detokenizer import Piece
 from minillm.engine.answer import Answer
@@ -20,6 +21,8 @@ from minillm.errors import InputError
 from minillm.generation import Completion
 from minillm.sampling_params import SamplingParams
 from minillm.tokenizer import Tokenizer
+
+Seen = TypeVar("Seen")
 
 
 class Reading:
@@ -111,7 +114,7 @@ class AsyncEngine:
     ) -> AsyncGenerator[Reading]:
         """Hand in several requests, all of them or none, and read their pieces; leaving it ends those that still run.
 
-        Raises what `Engine.add` raises. request_id: of the one request.
+        Raises what `Engine.add` raises. request_id: of the one request; of several, it is followed by "-0", "-1", ...
         """
         if not self.is_running:
             raise InputError(NOT_RUNNING)
@@ -139,6 +142,26 @@ class AsyncEngine:
             async for _ in reading:
                 pass
             return reading.completions()[0]
+
+    async def look(self, at: Callable[[Engine], Seen]) -> Seen:
+        """What `at` finds in the engine between two steps: in the engine's thread, which does nothing else meanwhile.
+
+        So `at` should copy what it wants to know, and not work on it. Raises InputError where the engine does not run.
+        """
+        if not self.is_running:
+            raise InputError(NOT_RUNNING)
+        seen: concurrent.futures.Future[Seen] = concurrent.futures.Future()
+
+        def command() -> None:
+            if not seen.set_running_or_notify_cancel():
+                return
+            try:
+                seen.set_result(at(self.engine))
+            except Exception as error:  # it is the one who looks whose business this is
+                seen.set_exception(error)
+
+        self._commands.put(command)
+        return await asyncio.wrap_future(seen)
 
     # What follows runs in the engine's thread alone.
 
@@ -173,8 +196,9 @@ class AsyncEngine:
         try:
             if self._ended:
                 raise InputError(NOT_RUNNING)
-            for ids, params in requests:
-                answer = Answer(self.engine, self.tokenizer, ids, params, request_id)
+            for index, (ids, params) in enumerate(requests):
+                name = f"{request_id}-{index}" if request_id is not None and len(requests) > 1 else request_id
+                answer = Answer(self.engine, self.tokenizer, ids, params, name)
                 self._readers[answer.request.request_id] = reading, len(reading.answers)
                 reading.answers.append(answer)
         except Exception as error:  # it is the reader's own request that is wrong: the others go on

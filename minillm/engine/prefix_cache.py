@@ -42,6 +42,7 @@ class PrefixCache:
         self._hash_block = block_hash if hash_block is None else hash_block
         self._by_hash: dict[bytes, CachedBlock] = {}
         self._by_block: dict[int, CachedBlock] = {}
+        self._marks = bytearray()  # the keys of _by_block as ones among zeros, which is what can be copied at once
 
     def __len__(self) -> int:
         """How many blocks can be found."""
@@ -50,6 +51,10 @@ class PrefixCache:
     def __contains__(self, block: int) -> bool:
         """Whether a block's contents can be found: it is worth keeping, and must not be written any more."""
         return block in self._by_block
+
+    def marks(self) -> bytes:
+        """One byte for each block up to the highest that was ever remembered, 1 where it can be found now: a copy."""
+        return bytes(self._marks)
 
     def find(self, token_ids: Sequence[int]) -> list[int]:
         """The blocks that hold the longest known prefix of these tokens, in order."""
@@ -76,6 +81,7 @@ class PrefixCache:
         entry = self._by_block.pop(block, None)
         if entry is not None:
             del self._by_hash[entry.hash]
+            self._marks[block] = 0
 
     def hashes(self, token_ids: Sequence[int]) -> list[bytes]:
         """The hash of each full block of these tokens, whether it is known or not."""
@@ -103,6 +109,9 @@ class PrefixCache:
         if entry.hash in self._by_hash:
             return None
         self._by_hash[entry.hash] = self._by_block[block] = entry
+        if block >= len(self._marks):
+            self._marks.extend(bytes(block + 1 - len(self._marks)))
+        self._marks[block] = 1
         return entry
 
 

@@ -1,8 +1,8 @@
 """Web pages that need no network and no other file: markup, styles, scripts and data put into each other.
 
 Here is what the pages share: `assemble` and `write_page`, what a browser must know (`head.html`: above all that nothing
-may be loaded from anywhere), the colours and shapes of `base.css`, numbers and text in words (`words.js`), and the
-switch between light and dark (`theme.js`).
+may be loaded from anywhere), the colours and shapes of `base.css`, numbers and text in words (`words.js`), tokens with
+their probabilities (`tokens.css`, `tokens.js`), and the switch between light and dark (`theme.js`).
 """
 
 import contextlib
@@ -15,19 +15,28 @@ from typing import Any
 
 from minillm.errors import InputError
 
+ALONE = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+"""The Content-Security-Policy of a page that is a file: it is all there is."""
 
-def assemble(package: str, scripts: Sequence[str], data: Mapping[str, Any]) -> str:
+
+def assemble(package: str, scripts: Sequence[str], data: Mapping[str, Any], policy: str | None = ALONE) -> str:
     """The whole page: page.html of `package`, with its page.css, its scripts and, as JSON, `data` in it.
 
-    Styles and scripts that all pages share come first.
+    Styles and scripts that all pages share come first. policy: the Content-Security-Policy; None: who serves the page
+    says it in a header.
     """
     # Inside a script element only "<" can do harm ("</script>", "<!--"); as an escape it is the same JSON.
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     inserts = {
         "HEAD": _part(__name__, "head.html"),
-        "STYLES": _part(__name__, "base.css") + _part(package, "page.css"),
+        "POLICY": "" if policy is None else f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
+        "STYLES": "".join((_part(__name__, "base.css"), _part(__name__, "tokens.css"), _part(package, "page.css"))),
         "SCRIPTS": "\n".join(
-            [_part(__name__, "words.js"), *(_part(package, name) for name in scripts), _part(__name__, "theme.js")]
+            [
+                *(_part(__name__, name) for name in ("words.js", "tokens.js")),
+                *(_part(package, name) for name in scripts),
+                _part(__name__, "theme.js"),
+            ]
         ),
         "DATA": text,
     }

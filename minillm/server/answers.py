@@ -41,11 +41,15 @@ class Envelope:
     created: int
     fingerprint: str | None = None
 
+    def full_id(self, request: ChatCompletionRequest | CompletionRequest) -> str:
+        """The id of the answer to such a request, by which the engine knows it too."""
+        kind = "chatcmpl" if isinstance(request, ChatCompletionRequest) else "cmpl"
+        return f"{kind}-{self.id}"
+
     def fields(self, request: ChatCompletionRequest | CompletionRequest, served: Served) -> dict[str, Any]:
         """As the answer to such a request has them, or each chunk of it."""
-        kind = "chatcmpl" if isinstance(request, ChatCompletionRequest) else "cmpl"
         return {
-            "id": f"{kind}-{self.id}",
+            "id": self.full_id(request),
             "created": self.created,
             "model": served.name,
             "system_fingerprint": self.fingerprint,
@@ -64,13 +68,31 @@ def answer(
     asked = [params for _, params in prepared.requests]
     if isinstance(request, ChatCompletionRequest):
         choices = [_chat_choice(i, one, asked[i], served) for i, one in enumerate(generated)]
-        return ChatCompletion(**fields, choices=choices, usage=used)
+        for choice, one, params in zip(choices, generated, asked, strict=True):
+            choice.token_ids = _asked_ids(request, one, params, served)
+        prompt_ids = list(prepared.prompts[0]) if request.return_token_ids else None
+        return ChatCompletion(**fields, choices=choices, usage=used, prompt_token_ids=prompt_ids)
     per_prompt = len(generated) // len(prepared.prompts)
     texts = [
         _completion_choice(i, one, asked[i], served, prepared.echoes[i // per_prompt])
         for i, one in enumerate(generated)
     ]
+    for text, one, params in zip(texts, generated, asked, strict=True):
+        text.token_ids = _asked_ids(request, one, params, served)
+        text.prompt_token_ids = list(one.prompt_token_ids) if request.return_token_ids else None
     return Completion(**fields, choices=texts, usage=used)
+
+
+def _asked_ids(
+    request: ChatCompletionRequest | CompletionRequest, generated: Generated, params: SamplingParams, served: Served
+) -> list[int] | None:
+    """The ids of the tokens that the text shows, where they were asked for."""
+    return token_ids(shown_tokens(generated, params, served)) if request.return_token_ids else None
+
+
+def token_ids(shown: Sequence[Shown]) -> list[int]:
+    """Tokens' ids, as `return_token_ids` asks for them."""
+    return [one.token_id for one, _ in shown]
 
 
 def failure(error: str, own_fault: bool) -> RequestError:

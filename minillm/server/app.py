@@ -6,6 +6,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from minillm.chat_page import render
+from minillm.server.engine_state import EngineState, EngineWatch
 from minillm.server.errors import ErrorBody, model_not_found, server_error
 from minillm.server.guard import Guard
 from minillm.server.lifecycle import Lifecycle, shutting_down
@@ -41,10 +43,23 @@ def make_app(service: Service, metrics: EngineMetrics, lifecycle: Lifecycle) -> 
     _add_tokenization(app, service)
     _add_models(app, service)
     _add_operation(app, service, metrics, lifecycle)
+    _add_engine(app, EngineWatch(service, metrics))
+    _add_page(app, needs_key=service.settings.api_key is not None)
     document(
         app,
         [ChatCompletionRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest],
-        [ChatCompletion, ChatCompletionChunk, Completion, Tokenized, Detokenized, Model, ModelList, Health, ErrorBody],
+        [
+            ChatCompletion,
+            ChatCompletionChunk,
+            Completion,
+            Tokenized,
+            Detokenized,
+            Model,
+            ModelList,
+            Health,
+            EngineState,
+            ErrorBody,
+        ],
     )
     return app
 
@@ -129,3 +144,28 @@ def _add_operation(app: FastAPI, service: Service, metrics: EngineMetrics, lifec
     async def prometheus() -> Response:
         """Counters, gauges and histograms."""
         return Response(await service.off_loop(metrics.text), headers={"content-type": CONTENT_TYPE_LATEST})
+
+
+def _add_engine(app: FastAPI, watch: EngineWatch) -> None:
+    """What the page shows of the engine."""
+
+    @app.get("/engine", responses=answers(EngineState))
+    async def engine() -> Response:
+        """Blocks, requests and steps of this moment."""
+        return Response(await watch.state(), media_type="application/json", headers={"cache-control": "no-store"})
+
+
+def _add_page(app: FastAPI, needs_key: bool) -> None:
+    """The page for people. It holds nothing that is secret: what it shows, it asks for like any other client."""
+    html, policy = render(needs_key)
+    headers = {
+        "content-security-policy": policy,
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache",
+    }
+
+    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> Response:
+        """Talk, and watch the engine."""
+        return Response(html, media_type="text/html; charset=utf-8", headers=headers)

@@ -7,7 +7,7 @@ from minillm.detokenizer import Piece
 from minillm.generation import Completion as Generated
 from minillm.generation import TokenLogprob
 from minillm.sampling_params import SamplingParams
-from minillm.server.answers import Envelope, chat_logprobs, completion_logprobs, usage
+from minillm.server.answers import Envelope, chat_logprobs, completion_logprobs, token_ids, usage
 from minillm.server.prepare import Prepared, Served
 from minillm.server.responses import (
     ChatChunkChoice,
@@ -25,17 +25,25 @@ Chunk = ChatCompletionChunk | Completion
 
 
 class _Choice:
-    """One of the choices: how much of its text there is, and what of it has not been said yet."""
+    """One of the choices: how much of its text there is, and what of it has not been said yet.
 
-    def __init__(self, params: SamplingParams, served: Served, echo: str) -> None:
+    prompt_ids: None where ids were not asked for.
+    """
+
+    def __init__(
+        self, params: SamplingParams, served: Served, echo: str, prompt_ids: Sequence[int] | None = None
+    ) -> None:
         self.echo = echo
+        self.prompt_ids = None if prompt_ids is None else list(prompt_ids)
+        self.with_logprobs = params.logprobs is not None
         self.begun = False
         self.tokens = 0
         self._characters = 0
-        self._tokens = ShownTokens(params, served) if params.logprobs is not None else None
+        tells_tokens = self.with_logprobs or prompt_ids is not None
+        self._tokens = ShownTokens(params, served) if tells_tokens else None
 
     def add(self, piece: Piece) -> list[Shown] | None:
-        """The tokens that the piece shows; None where no logprobs were asked for."""
+        """The tokens that the piece shows; None where neither logprobs nor ids were asked for."""
         self._characters += len(piece.text)
         if self._tokens is None:
             return None
@@ -66,7 +74,8 @@ class Chunks:
         self._prepared, self._served, self._fields = prepared, served, envelope.fields(request, served)
         per_prompt = len(prepared.requests) // len(prepared.prompts)
         self._choices = [
-            _Choice(params, served, prepared.echoes[i // per_prompt]) for i, (_, params) in enumerate(prepared.requests)
+            _Choice(params, served, prepared.echoes[i // per_prompt], ids if request.return_token_ids else None)
+            for i, (ids, params) in enumerate(prepared.requests)
         ]
 
     def of(self, index: int, piece: Piece) -> Iterator[Chunk]:
@@ -98,22 +107,33 @@ class Chunks:
 
     def _chat(self, index: int, choice: _Choice, piece: Piece, shown: list[Shown] | None) -> Iterator[Chunk]:
         if not choice.begun:
-            yield self._chunk([ChatChunkChoice(index=index, delta=Delta(role="assistant", content=""))])
+            first = ChatChunkChoice(index=index, delta=Delta(role="assistant", content=""))
+            yield self._chunk([first], choice.prompt_ids)
         if piece.text or shown:
-            logprobs = chat_logprobs(shown, self._served.tokenizer) if shown else None
-            yield self._chunk([ChatChunkChoice(index=index, delta=Delta(content=piece.text), logprobs=logprobs)])
+            logprobs = chat_logprobs(shown, self._served.tokenizer) if shown and choice.with_logprobs else None
+            ids = None if choice.prompt_ids is None else token_ids(shown or ())
+            one = ChatChunkChoice(index=index, delta=Delta(content=piece.text), logprobs=logprobs, token_ids=ids)
+            yield self._chunk([one])
         if piece.finish_reason is not None:
             reason = cast(FinishReason, piece.finish_reason)
             yield self._chunk([ChatChunkChoice(index=index, delta=Delta(), finish_reason=reason)])
 
     def _text(self, index: int, choice: _Choice, piece: Piece, shown: list[Shown] | None) -> Iterator[Chunk]:
         text = piece.text if choice.begun else choice.echo + piece.text
-        if text or shown or piece.finish_reason is not None:
-            logprobs = completion_logprobs(shown, self._served.tokenizer) if shown else None
+        tells_prompt = choice.prompt_ids is not None and not choice.begun
+        if text or shown or piece.finish_reason is not None or tells_prompt:
+            logprobs = completion_logprobs(shown, self._served.tokenizer) if shown and choice.with_logprobs else None
             reason = cast(FinishReason | None, piece.finish_reason)
-            yield self._chunk([CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)])
+            one = CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)
+            if choice.prompt_ids is not None:
+                one.token_ids = token_ids(shown or ())
+                one.prompt_token_ids = choice.prompt_ids if tells_prompt else None
+            yield self._chunk([one])
 
-    def _chunk(self, choices: Sequence[ChatChunkChoice | CompletionChoice]) -> Chunk:
+    def _chunk(
+        self, choices: Sequence[ChatChunkChoice | CompletionChoice], prompt_ids: list[int] | None = None
+    ) -> Chunk:
         kind = ChatCompletionChunk if self._is_chat else Completion
         # The kind of choice is that which belongs to the kind of chunk.
-        return kind(**self._fields, choices=list(choices))  # type: ignore[arg-type]
+        fields = self._fields if prompt_ids is None else {**self._fields, "prompt_token_ids": prompt_ids}
+        return kind(**fields, choices=list(choices))  # type: ignore[arg-type]

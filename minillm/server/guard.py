@@ -13,8 +13,10 @@ from minillm.server.lifecycle import Lifecycle
 from minillm.server.replies import error_reply
 from minillm.server.settings import Settings
 
-OPEN_PATHS = frozenset({"/health", "/health/ready"})
-"""Whoever watches the server asks there, without a key, and also while it shuts down."""
+OPEN_PATHS = frozenset({"/", "/health", "/health/ready"})
+"""Whoever watches the server asks there, without a key, and also while it shuts down; and a browser for the page, which
+sends no key and will ask for one.
+"""
 
 
 class Guard:

@@ -5,6 +5,7 @@ request came into it until a token was chosen. What the network and a slow reade
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from minillm.engine.log import PartRecord, StepRecord
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+LAST_STEPS = 32
 REASONS = ("stop", "length", "abort", "error")
 
 _COUNTERS = {
@@ -54,7 +56,10 @@ class _Life:
 
 
 class EngineMetrics:
-    """`Engine(..., observer=metrics.observe)`, then `metrics.watch(engine)`. Its registry is its own."""
+    """`Engine(..., observer=metrics.observe)`, then `metrics.watch(engine)`. Its registry is its own.
+
+    last_steps: the newest records, the newest last. Of the engine's thread, as `observe` is.
+    """
 
     def __init__(self, model_name: str) -> None:
         self.registry = CollectorRegistry()
@@ -77,6 +82,7 @@ class EngineMetrics:
         )
         self._ended = {reason: ended.labels(model_name, reason) for reason in REASONS}
         self._lives: dict[str, _Life] = {}
+        self.last_steps: deque[StepRecord] = deque(maxlen=LAST_STEPS)
 
     def watch(self, engine: Engine) -> None:
         """Gauges that are read when somebody asks: the engine may be idle, and then has no steps to tell of."""
@@ -103,6 +109,8 @@ class EngineMetrics:
 
     def observe(self, record: StepRecord) -> None:
         """Count a step. In the engine's thread."""
+        if record.is_step:
+            self.last_steps.append(record)
         for arrival in record.arrived:
             self._lives[arrival.request_id] = _Life(arrival.at_s, arrival.prompt_tokens)
         for request_id, cached in record.admitted:

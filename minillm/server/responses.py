@@ -1,10 +1,17 @@
 """What is answered: the bodies of OpenAI's API, whole and in chunks. `answers.py` fills them."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, model_serializer
+from pydantic import BaseModel, Field, model_serializer
 
 FinishReason = Literal["stop", "length"]
+
+AskedIds = Annotated[list[int] | None, Field(exclude_if=lambda ids: ids is None)]
+"""Token ids, by vLLM's names, where `return_token_ids` asked for them: else the field is not there at all.
+
+token_ids are those of the tokens that the text shows, one for each entry of logprobs, whether these were asked for or
+not. prompt_token_ids of a stream are in the first chunk of each choice.
+"""
 
 
 class TopLogprob(BaseModel):
@@ -58,6 +65,7 @@ class ChatChoice(BaseModel):
     message: AssistantMessage
     logprobs: ChatLogprobs | None
     finish_reason: FinishReason
+    token_ids: AskedIds = None
 
 
 class ChatCompletion(BaseModel):
@@ -70,6 +78,7 @@ class ChatCompletion(BaseModel):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str | None = None
+    prompt_token_ids: AskedIds = None
 
 
 class Delta(BaseModel):
@@ -91,6 +100,7 @@ class ChatChunkChoice(BaseModel):
     delta: Delta
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
+    token_ids: AskedIds = None
 
 
 class ChatCompletionChunk(BaseModel):
@@ -103,6 +113,7 @@ class ChatCompletionChunk(BaseModel):
     choices: list[ChatChunkChoice]
     usage: Usage | None = None
     system_fingerprint: str | None = None
+    prompt_token_ids: AskedIds = None
 
 
 class CompletionLogprobs(BaseModel):
@@ -123,6 +134,8 @@ class CompletionChoice(BaseModel):
     text: str
     logprobs: CompletionLogprobs | None
     finish_reason: FinishReason | None
+    token_ids: AskedIds = None
+    prompt_token_ids: AskedIds = None
 
 
 class Completion(BaseModel):

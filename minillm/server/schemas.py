@@ -100,6 +100,7 @@ class SharedRequest(Strict):
     )
     ignore_eos: bool | None = Field(default=None, description="true or false")
     stop_token_ids: list[_TokenId] | None = Field(default=None, description="a list of token ids")
+    return_token_ids: bool | None = Field(default=None, description="true or false")
 
 
 class FunctionDefinition(BaseModel):

@@ -95,7 +95,7 @@ class Service:
     async def _whole(self, request: Asked, size: int, deadline: float, send: Send) -> None:
         envelope = self._envelope()
         async with self._until(deadline):
-            async with self._reading(request, size) as (prepared, reading):
+            async with self._reading(request, size, envelope) as (prepared, reading):
                 async for index, piece in reading:
                     _check(piece, reading, index)
             generated = reading.completions()
@@ -109,7 +109,7 @@ class Service:
         envelope, started = self._envelope(), False
         try:
             async with self._until(deadline):
-                async with self._reading(request, size) as (prepared, reading):
+                async with self._reading(request, size, envelope) as (prepared, reading):
                     await _start(send, MEDIA_TYPE, envelope, HEADERS)
                     started = True
                     async for data in _events(reading, Chunks(request, prepared, self.served, envelope)):
@@ -123,14 +123,14 @@ class Service:
                     await _send(send, error_event(as_request_error(error)), more=False)
 
     @contextlib.asynccontextmanager
-    async def _reading(self, request: Asked, size: int) -> AsyncGenerator[tuple[Prepared, Reading]]:
-        """The request in the engine. Raises RequestError if it is wrong, or there is no place for it."""
+    async def _reading(self, request: Asked, size: int, envelope: Envelope) -> AsyncGenerator[tuple[Prepared, Reading]]:
+        """The request in the engine, by the answer's id. Raises RequestError if it is wrong, or there is no place."""
         with contextlib.ExitStack() as places:
             places.enter_context(self._places(num_choices(request)))
             prepared = await self._compute(lambda: prepare(request, self.served), size)
             if not self.serving.is_running:
                 raise shutting_down()
-            async with self.serving.reading(prepared.requests) as reading:
+            async with self.serving.reading(prepared.requests, envelope.full_id(request)) as reading:
                 places.close()  # the engine counts them now
                 yield prepared, reading
 

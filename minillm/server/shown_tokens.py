@@ -1,5 +1,6 @@
 """Which tokens a text is made of: those that have an entry in an answer's logprobs, whole or in chunks."""
 
+import math
 from collections import deque
 
 from minillm.decode import ending_ids
@@ -45,8 +46,8 @@ class ShownTokens:
 
 
 def shown_tokens(generated: Generated, params: SamplingParams, served: Served) -> list[Shown]:
-    """The shown tokens of a text that is whole."""
+    """The shown tokens of a text that is whole; where no log-probabilities were asked for, they are not known."""
     tokens = ShownTokens(params, served)
-    for one in generated.logprobs or ():
+    for one in generated.logprobs or [TokenLogprob(token_id, math.nan, ()) for token_id in generated.token_ids]:
         tokens.add(one)
     return tokens.shown(len(generated.text), generated.finish_reason)

@@ -86,16 +86,6 @@ function addLesson(name, hue, title, figure, words) {
   $("lessons").append(lesson);
 }
 
-/** A token as a chip: its text, its id, and, for a chosen one, a bar as long as its probability. */
-function tokenChip(token, tag) {
-  const chip = element(tag, "token");
-  if (token.text === null) chip.classList.add("part");
-  if (token.special) chip.classList.add("special");
-  chip.append(element("bdi", "", visibleText(token)), element("small", "", String(token.id)));
-  chip.title = token.text === null ? `id ${token.id}: part of a character, bytes ${token.bytes}` : `id ${token.id}: ${JSON.stringify(token.text)}`;
-  return chip;
-}
-
 function buildPrompt() {
   trace.prompt.forEach((token, index) => {
     if (index === trace.prompt_skipped_after) {
@@ -117,9 +107,7 @@ function buildTokens() {
     chip.tabIndex = -1;
     chip.classList.add("ahead");
     chip.setAttribute("aria-label", `Token ${index + 1}: ${spokenText(token)}, id ${token.id}, probability ${percent(probability)}`);
-    const bar = element("i");
-    bar.style.setProperty("--p", `${probability * 100}%`);
-    chip.append(bar);
+    chip.append(probabilityBar(probability));
     chip.title += `, probability ${percent(probability)}, after ${humanSeconds(at_s)}`;
     chip.addEventListener("click", () => jump(at_s));
     $("tokens").append(chip);
@@ -268,12 +256,8 @@ function showChoice(state) {
   const { token, probability, alternatives } = trace.tokens[state.tokens - 1];
   const among = alternatives.some(([other]) => other.id === token.id);
   for (const [other, p] of among ? alternatives : [...alternatives, [token, probability]]) {
-    const row = element("li", other.id === token.id ? "chosen" : "");
-    const bar = element("span", "bar");
-    bar.style.setProperty("--p", `${p * 100}%`);
-    const name = element("bdi", "", visibleText(other));
-    name.title = `id ${other.id}`;
-    row.append(name, bar, element("span", "number", percent(p)));
+    const row = choiceRow(other, p, other.id === token.id);
+    row.firstElementChild.title = `id ${other.id}`;
     $("choice").append(row);
   }
 }
@@ -299,13 +283,6 @@ function markNewest(chip, newest) {
   chip.classList.toggle("newest", newest);
   chip.tabIndex = newest ? 0 : -1;
   if (newest) keepInSight($("tokens"), chip);
-}
-
-/** Scroll inside `box`, and never the page, until `child` can be seen. */
-function keepInSight(box, child) {
-  const [top, bottom] = [child.offsetTop, child.offsetTop + child.offsetHeight];
-  if (top < box.scrollTop) box.scrollTop = top - 4;
-  if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 4;
 }
 
 function showSlots(state) {
