@@ -30,6 +30,7 @@ CHECKS = [
 
 
 OPERATIONS = [
+    "GET /engine",
     "GET /health",
     "GET /health/ready",
     "GET /metrics",
