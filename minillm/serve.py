@@ -64,6 +64,12 @@ def new_parser() -> Parser:
     group.add_argument(
         "--allow-origin", action="append", metavar="ORIGIN", help="let pages of this origin call (default: none)"
     )
+    group.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="NAME",
+        help="a name by which this machine may be called, besides localhost, where there is no key (a proxy's, say)",
+    )
     group = parser.add_argument_group("what it takes")
     group.add_argument(
         "--max-body-bytes", type=int, default=MAX_BODY_BYTES, metavar="N", help="of a request (default: 4 MiB)"
@@ -96,10 +102,16 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> "Settings":
+    from minillm.server.keys import LOOPBACK_NAMES
     from minillm.server.settings import Settings
 
+    key = args.api_key if args.api_key is not None else os.environ.get(KEY_VARIABLE)
+    hosts = None
+    if key is None and args.host in LOOPBACK_NAMES:
+        hosts = LOOPBACK_NAMES | {name.lower() for name in args.allow_host or ()}
     return Settings(
-        api_key=args.api_key if args.api_key is not None else os.environ.get(KEY_VARIABLE),
+        api_key=key,
+        hosts=hosts,
         allow_origins=tuple(args.allow_origin or ()),
         max_body_bytes=args.max_body_bytes,
         max_waiting=args.max_waiting,

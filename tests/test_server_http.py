@@ -10,6 +10,8 @@ from serving import NAME, running, tiny_llm
 
 from minillm import LLM
 from minillm.errors import InputError
+from minillm.serve import _settings, new_parser
+from minillm.server.keys import LOOPBACK_NAMES
 from minillm.server.settings import Settings
 from minillm.server.tokenization import tokenize
 
@@ -334,3 +336,27 @@ def test_a_long_answer_is_not_cut_by_the_time_for_heads(server, http, monkeypatc
         lines = [line for line in response.iter_lines() if line]
     assert lines[-1] == "data: [DONE]"
     assert len(lines) > 50
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "evil.example:8000", "localhost.evil.example", "", "[::2]:80", "127.0.0.1.nip.io"]
+)
+def test_a_page_that_has_its_own_name_lead_here_is_refused(llm, name) -> None:
+    names = LOOPBACK_NAMES | {"box.example"}
+    with running(llm, Settings(hosts=names)) as server, httpx.Client(base_url=server.url) as http:
+        assert (
+            "--allow-host" in refused(http.get("/v1/models", headers={"host": name}), 403, code="wrong_host")["message"]
+        )
+        refused(http.post("/v1/completions", json=TEXT, headers={"host": name}), 403, code="wrong_host")
+        for good in ("localhost:1234", "LOCALHOST", "127.0.0.1", "[::1]:8000", "box.example:80"):
+            assert http.get("/v1/models", headers={"host": good}).status_code == 200
+
+
+def test_names_are_looked_at_only_where_a_server_is_for_this_machine_alone_and_without_a_key() -> None:
+    def hosts(*flags):
+        return _settings(new_parser().parse_args(flags)).hosts
+
+    assert hosts() == LOOPBACK_NAMES == hosts("--host", "localhost")
+    assert hosts("--allow-host", "Box.Example") == LOOPBACK_NAMES | {"box.example"}
+    assert hosts("--api-key", "k") is None
+    assert hosts("--host", "0.0.0.0") is None

@@ -1,14 +1,17 @@
-"""Guard: what a request must pass before anything looks at it. The key, the time of the server's life, the body's size.
+"""Guard: what a request must pass before anything looks at it.
+
+That is the name by which it calls the server, the key, the time of the server's life, and the body's size.
 
 It is a layer around the whole app, so that what it refuses costs next to nothing, and no route can be forgotten.
 """
 
+import reprlib
 from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minillm.server.errors import RequestError
-from minillm.server.keys import is_authorized
+from minillm.server.keys import called_name, is_authorized
 from minillm.server.lifecycle import Lifecycle
 from minillm.server.replies import error_reply
 from minillm.server.settings import Settings
@@ -38,7 +41,15 @@ class Guard:
             await error_reply(error)(scope, receive, send)
 
     def _check(self, headers: dict[bytes, bytes]) -> None:
-        """Look at the key first: who has none is told nothing else."""
+        """Look at the key first: who has none is told nothing else.
+
+        A server of this machine alone, without a key, is open to each program here, but not to web pages: a page of
+        another site could have its own name lead here (DNS rebinding), and a browser would then take it for ours.
+        """
+        hosts, name = self.settings.hosts, called_name(headers.get(b"host", b""))
+        if hosts is not None and name not in hosts:
+            told = f"this server is not called {reprlib.repr(name)}: --allow-host would let it be"
+            raise RequestError(told, code="wrong_host", status=HTTPStatus.FORBIDDEN.value)
         key = self.settings.api_key
         if key is not None and not is_authorized(headers.get(b"authorization", b""), key):
             raise _wrong_key()

@@ -1,4 +1,4 @@
-"""Whether a request may come in: the API key in its header."""
+"""Whether a request may come in: the API key in its header, and the name by which it calls the server."""
 
 import hmac
 
@@ -11,3 +11,14 @@ def is_authorized(header: bytes, key: str) -> bool:
     """
     scheme, _, given = header.partition(b" ")
     return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), key.encode())
+
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def called_name(header: bytes) -> str:
+    """The name in `header`, the bytes of a Host header: without its port, in lower case."""
+    name = header.decode("latin-1").strip().lower()
+    if name.startswith("["):  # an address of IPv6, which has colons of its own
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0]

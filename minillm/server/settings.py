@@ -15,6 +15,7 @@ GRACE_S = 30.0
 @dataclass(frozen=True)
 class Settings:
     """api_key: what clients must send, None: nothing. allow_origins: web pages whose scripts may call, by origin.
+    hosts: names by which the server may be called, None: any.
 
     max_body_bytes: of a request. max_waiting: choices that may wait for those that run. timeout_s: for a request, from
     its arrival to the last byte of its answer. grace_s: for the requests that run when the server is told to end.
@@ -22,6 +23,7 @@ class Settings:
 
     api_key: str | None = None
     allow_origins: tuple[str, ...] = ()
+    hosts: frozenset[str] | None = None
     max_body_bytes: int = MAX_BODY_BYTES
     max_waiting: int = MAX_WAITING
     timeout_s: float = TIMEOUT_S
