@@ -5,7 +5,6 @@ and each of them frees it once. What is freed stays as it is until it is handed 
 might be wanted again (`keep`) waits at the far end of the queue: the pool hands out the longest unused one first.
 """
 
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
@@ -22,7 +21,7 @@ class BlockPool:
         if num_blocks < 1:
             raise InputError(f"a block pool needs at least 1 block, not {num_blocks}")
         self.num_blocks = num_blocks
-        self._users = array("q", [0]) * num_blocks  # no list: a copy of it must cost next to nothing (`user_counts`)
+        self._users = [0] * num_blocks
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))  # the next to hand out comes first
         self._on_reuse = on_reuse
 
@@ -40,8 +39,8 @@ class BlockPool:
         """How many use a block: above 1, it is shared, and must not be written."""
         return self._users[block]
 
-    def user_counts(self) -> array:
-        """How many use each block, as 64-bit integers: a copy, for whoever wants to look at all of them."""
+    def user_counts(self) -> list[int]:
+        """How many use each block: a copy, for whoever wants to look at all of them."""
         return self._users[:]
 
     def allocate(self) -> int:

@@ -5,7 +5,6 @@ counted by whoever wants to know (`block_counts`).
 """
 
 import itertools
-from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import numpy as np
 from minillm.engine.engine import Engine
 from minillm.engine.request import Request
 
-MOST_RUNNING, MOST_WAITING = 128, 64
+MOST_RUNNING, MOST_WAITING = 128, 32
 """Requests that are told of one by one; of the others it is said how many there are."""
 
 
@@ -42,7 +41,7 @@ class Snapshot:
     requests: the first of those that run, then the first of those that wait, in their orders.
     """
 
-    users: array
+    users: list[int]
     found: bytes
     num_running: int
     num_waiting: int
@@ -94,7 +93,7 @@ def _states(requests: Iterable[Request], running: bool) -> list[RequestState]:
 
 def block_counts(snapshot: Snapshot, most_cells: int) -> BlockCounts:
     """The pool in at most `most_cells` cells. In any thread."""
-    users = np.frombuffer(snapshot.users, dtype=np.int64)  # [num_blocks]
+    users = np.fromiter(snapshot.users, np.int64, len(snapshot.users))  # [num_blocks]
     found = np.zeros(len(users), dtype=bool)
     found[: len(snapshot.found)] = np.frombuffer(snapshot.found, dtype=bool)
     per_cell = -(-len(users) // most_cells)
