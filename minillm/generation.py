@@ -20,7 +20,7 @@ from minillm.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Natural-log probabilities of one generated token and of the likeliest alternatives, before processing."""
+    """Natural-log probabilities of one token and of the likeliest alternatives, before processing."""
 
     token_id: int
     logprob: float
@@ -32,6 +32,7 @@ class Completion:
     """What came out. `token_ids` holds every generated id, also those that the text leaves out (the
     end-of-sequence token, a matched stop string). finish_reason: "stop", "length", "abort" for a request that
     was stopped from outside before its end, or, in a batch, "error" for one that could not go on; `error` says why.
+    prompt_logprobs: of the prompt's tokens, where asked for; nothing predicts the first one, so its entry is None.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...] | None
     metrics: Metrics
     error: str | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
 
 
 class Generation:

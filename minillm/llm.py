@@ -89,6 +89,8 @@ class LLM:
         if timeline is not None:
             self._check_timeline(prompt, Path(timeline))
         if not isinstance(prompt, list | tuple):
+            if _params(params).prompt_logprobs is not None:  # which come with the engine's passes
+                return self.generate([_text(prompt)], [params])[0]
             return self.start(_text(prompt), params).run()
         texts = [_text(one) for one in prompt]
         each = list(params) if isinstance(params, list | tuple) else [params] * len(texts)
@@ -174,6 +176,11 @@ class LLM:
         return all(is_turned_alike(self.config, length, wanted) for length in (held, shared))
 
     def _request(self, ids: Sequence[int], params: SamplingParams, cache: Cache, **times: float) -> Generation:
+        if params.prompt_logprobs is not None:
+            raise InputError(
+                "prompt_logprobs come with generate alone, and not for a model whose rope scaling turns keys by the"
+                " length of the sequence: leave them out"
+            )
         bandwidth = self.limits.bandwidth_bytes_per_s if self.limits else None
         return Generation(self.model, self.tokenizer, ids, params, cache, bandwidth_bytes_per_s=bandwidth, **times)
 

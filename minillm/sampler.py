@@ -26,6 +26,7 @@ __all__ = [
     "process_logits",
     "sample",
     "sample_one",
+    "top_logprobs",
 ]
 
 
@@ -119,7 +120,7 @@ def sample(
     outcome = []
     for i, (token_id, logprob, processed_logit) in enumerate(table.tolist()):
         _check_numbers(i, logprob, processed_logit)
-        outcome.append(Sampled(int(token_id), logprob, _top_logprobs(logprobs[i], params[i].logprobs)))
+        outcome.append(Sampled(int(token_id), logprob, top_logprobs(logprobs[i], params[i].logprobs)))
     return outcome
 
 
@@ -140,7 +141,7 @@ def _check_numbers(row: int, logprob: float, processed_logit: float) -> None:
         )
 
 
-def _top_logprobs(logprobs: Float[Tensor, " vocab"], count: int | None) -> tuple[tuple[int, float], ...] | None:
+def top_logprobs(logprobs: Float[Tensor, " vocab"], count: int | None) -> tuple[tuple[int, float], ...] | None:
     """The `count` likeliest (token id, log-probability) pairs, likeliest first, equal ones by id."""
     if not count:
         return None if count is None else ()

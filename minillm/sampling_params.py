@@ -45,6 +45,7 @@ class SamplingParams:
     ignore_eos:         go on past the model's end-of-sequence tokens.
     logprobs:           in [0, 20]; how many alternatives to report per token, with their log-probabilities;
                         0 asks for an empty list of them, None for no list.
+    prompt_logprobs:    the same for the tokens of the prompt: how likely the model held what was already there.
 
     Anything else raises InputError: one sentence that names the field, the value and what is allowed.
     """
@@ -63,6 +64,7 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         checked = {
@@ -80,6 +82,7 @@ class SamplingParams:
             "stop_token_ids": _token_ids("stop_token_ids", self.stop_token_ids),
             "ignore_eos": _flag("ignore_eos", self.ignore_eos),
             "logprobs": _optional_integer("logprobs", self.logprobs, 0, MAX_LOGPROBS),
+            "prompt_logprobs": _optional_integer("prompt_logprobs", self.prompt_logprobs, 0, MAX_LOGPROBS),
         }
         for field, value in checked.items():
             object.__setattr__(self, field, value)  # the only way to write to a frozen dataclass
@@ -96,8 +99,9 @@ class SamplingParams:
                 raise InputError(
                     f"{field} names token {highest}, but this model's tokens go from 0 to {vocab_size - 1}."
                 )
-        if self.logprobs is not None and self.logprobs > vocab_size:
-            raise _refusal("logprobs", self.logprobs, f"at most {vocab_size}, the size of this model's vocabulary")
+        for field, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None and count > vocab_size:
+                raise _refusal(field, count, f"at most {vocab_size}, the size of this model's vocabulary")
 
 
 class FrozenBias(Mapping[int, float]):

@@ -66,7 +66,7 @@ def add_logprobs(one, logprobs) -> None:
         one["offsets"] += [[top.token for top in entry.top_logprobs] for entry in logprobs.content]
     else:
         one["tokens"] += logprobs.tokens
-        one["logprobs"] += [round(value, 3) for value in logprobs.token_logprobs]
+        one["logprobs"] += [value and round(value, 3) for value in logprobs.token_logprobs]
         one["offsets"] += logprobs.text_offset
 
 
@@ -192,6 +192,31 @@ def test_usage_comes_in_a_last_chunk_where_it_was_asked_for(client) -> None:
     assert chunks[-1].usage.total_tokens == usage.total_tokens == usage.prompt_tokens + 40
     assert all(chunk.usage is None for chunk in chunks[:-1])
     assert all(chunk.usage is None for chunk in client.chat.completions.create(stream=True, **fields))
+
+
+def test_an_echo_with_logprobs_has_those_of_the_prompt_streamed_or_not(client, llm) -> None:
+    """What evaluation harnesses ask for: how likely is this text?"""
+    from minillm.perplexity import text_logprobs
+
+    for fields in ({}, {"n": 2}, {"max_tokens": 1}):
+        fields = {**GREEDY, "prompt": ["the cat sat", "é on the mat"], "echo": True, "logprobs": 2, **fields}
+        answer = client.completions.create(**fields)
+        choices, asked = whole(answer), fields.get("n", 1)
+        assert choices == streamed(client.completions.create(stream=True, **fields))
+        for i, choice in enumerate(answer.choices):
+            prompt = fields["prompt"][i // asked]
+            ids = llm.tokenizer.encode(prompt)
+            held = choice.logprobs
+            assert held.token_logprobs[0] is held.top_logprobs[0] is None
+            assert held.token_logprobs[1 : len(ids)] == pytest.approx(text_logprobs(llm.model, ids), abs=1e-4)
+            assert held.tokens[: len(ids)] == [llm.tokenizer.id_to_bytes(one).decode(errors="replace") for one in ids]
+            assert len(held.tokens) == len(ids) + fields["max_tokens"]
+            assert held.text_offset == sorted(held.text_offset)
+            assert held.text_offset[len(ids)] == len(prompt)
+            assert choice.text.startswith(prompt)
+            alone = client.completions.create(**{**fields, "prompt": prompt, "echo": False}).choices[0].logprobs
+            assert held.tokens[len(ids) :] == alone.tokens
+            assert [offset - len(prompt) for offset in held.text_offset[len(ids) :]] == alone.text_offset
 
 
 @pytest.mark.parametrize("chat", [True, False])

@@ -226,7 +226,6 @@ def test_what_is_wrong_with_a_chat_is_said_where_it_is(changes, param, told):
         ({"prompt": ["a"] * 100, "n": 21}, "n", "100 prompts with 21 choices each"),
         ({"logprobs": 6}, "logprobs", "from 0 to 5"),
         ({"logprobs": True}, "logprobs", "from 0 to 5"),
-        ({"echo": True, "logprobs": 1}, "echo", "ask for one of the two"),
         ({"best_of": 3, "n": 2}, "best_of", "may be null or 2"),
         ({"suffix": "x"}, "suffix", "is not implemented here"),
         ({"messages": []}, "messages", "is no parameter that is known here"),

@@ -67,7 +67,16 @@ class Answer:
             logprobs=None if request.params.logprobs is None else tuple(self._logprobs),
             metrics=self._metrics(),
             error=request.error,
+            prompt_logprobs=self.prompt_logprobs,
         )
+
+    @property
+    def prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
+        """What the model held of the prompt's tokens, all of it with the first piece; None where nobody asked."""
+        if self.request.params.prompt_logprobs is None:
+            return None
+        found = self.request.prompt_logprobs
+        return tuple(one and TokenLogprob(one.token_id, one.logprob, one.top_logprobs or ()) for one in found)
 
     def _metrics(self) -> Metrics:
         """Times of this request among others: its waits are part of them."""

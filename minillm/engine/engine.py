@@ -23,6 +23,7 @@ from minillm.device import clock
 from minillm.engine.block_pool import blocks_for
 from minillm.engine.log import Observer, Recorder, StepRecorder
 from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span, blocks_that_fit
+from minillm.engine.prompt_logprobs import take_prompt_logprobs
 from minillm.engine.request import Request
 from minillm.engine.scheduler import Plan, Scheduler
 from minillm.errors import InputError, NumbersError
@@ -171,7 +172,15 @@ class Engine:
                 last_rows.append(len(ids) - 1)
         batch = PagedBatch(self.cache, spans)
         hidden = self.model(torch.tensor([ids], device=self.model.device), batch)  # [1, N, E]
+        self._look_at_prompts(plan, hidden[0])
         return self.model.logits(hidden[0, last_rows])  # [n, V]
+
+    def _look_at_prompts(self, plan: Plan, hidden: Float[Tensor, "tokens hidden"]) -> None:
+        """For requests that ask what the model held of their prompts: each row says it of the next token."""
+        rows = hidden.split([part.num_tokens for part in plan.scheduled])
+        for part, own in zip(plan.scheduled, rows, strict=True):
+            if part.request.needs_every_row:
+                take_prompt_logprobs(self.model, part.request, own)
 
     def _sample(
         self, requests: Sequence[Request], logits: Float[Tensor, "sampled vocab"], forward_s: float

@@ -8,6 +8,7 @@ request that lost its blocks and starts again: each is only another value of `nu
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from minillm.sampler import Sampled
 from minillm.sampler_state import SamplerState
 from minillm.sampling_params import SamplingParams
 
@@ -19,8 +20,10 @@ class Request:
     max_length: tokens of prompt and completion that there may be at most. arrival: its place in the order of arrival.
     token_ids: the prompt, then what was generated. num_computed: how many of them have keys and values in the cache;
     those lie in the blocks of `block_table`, in this order. num_cached: prompt tokens that were found there at the
-    last admission. num_preemptions: how often it lost its blocks. finish_reason: None, "stop", "length", "abort" or
-    "error"; `error` then holds the sentence, and own_fault says whether the request's own parameters are the reason.
+    last admission. num_preemptions: how often it lost its blocks. prompt_logprobs: what the model held of the prompt's
+    tokens, where that was asked for, as far as it has been computed; of the first token, None. finish_reason: None,
+    "stop", "length", "abort" or "error"; `error` then holds the sentence, and own_fault says whether the request's own
+    parameters are the reason.
     """
 
     request_id: str
@@ -33,6 +36,7 @@ class Request:
     block_table: list[int] = field(default_factory=list)
     num_cached: int = 0
     num_preemptions: int = 0
+    prompt_logprobs: list[Sampled | None] = field(default_factory=list)
     finish_reason: str | None = None
     error: str | None = None
     own_fault: bool = False
@@ -50,6 +54,11 @@ class Request:
     def generated_ids(self) -> Sequence[int]:
         """The completion so far."""
         return self.token_ids[len(self.prompt_ids) :]
+
+    @property
+    def needs_every_row(self) -> bool:
+        """Whether the row of each token of its prompt has yet to be looked at: a cached prefix would be of no use."""
+        return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < len(self.prompt_ids)
 
     @property
     def num_to_compute(self) -> int:

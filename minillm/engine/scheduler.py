@@ -192,7 +192,7 @@ class Scheduler:
         is where the next one comes from. If all are known, it is written into a copy of the last block, and where
         there is no block for that, the last block is computed anew.
         """
-        if self.prefix_cache is None:
+        if self.prefix_cache is None or request.needs_every_row:
             return
         found = self.prefix_cache.find(request.token_ids)
         for block in found:
@@ -266,7 +266,7 @@ class Scheduler:
 
     def _begins_like_one_of(self, request: Request, being_computed: set[bytes]) -> bool:
         """Whether the first block that a waiting request would have to compute is being computed for another one."""
-        if self.prefix_cache is None or not being_computed:
+        if self.prefix_cache is None or not being_computed or request.needs_every_row:
             return False
         hashes = self.prefix_cache.hashes(request.token_ids)
         known = len(self.prefix_cache.find(request.token_ids))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from minillm.detokenizer import StreamDecoder
 from minillm.generation import Completion as Generated
 from minillm.generation import TokenLogprob as GeneratedLogprob
 from minillm.sampling_params import SamplingParams
@@ -129,7 +130,10 @@ def _completion_choice(
 ) -> CompletionChoice:
     logprobs = None
     if generated.logprobs is not None:
-        logprobs = completion_logprobs(shown_tokens(generated, params, served), served.tokenizer)
+        logprobs = completion_logprobs(shown_tokens(generated, params, served), served.tokenizer, len(echo))
+        if generated.prompt_logprobs is not None:
+            before = echoed_logprobs(generated.prompt_token_ids, generated.prompt_logprobs, served.tokenizer)
+            logprobs = joined(before, logprobs)
     return CompletionChoice(
         index=index, text=echo + generated.text, logprobs=logprobs, finish_reason=_reason(generated)
     )
@@ -145,14 +149,36 @@ def chat_logprobs(shown: Sequence[Shown], tokenizer: Tokenizer) -> ChatLogprobs:
     return ChatLogprobs(content=[_chat_logprob(one, tokenizer) for one, _ in shown])
 
 
-def completion_logprobs(shown: Sequence[Shown], tokenizer: Tokenizer) -> CompletionLogprobs:
-    """Tokens' entries in a completion's logprobs."""
+def completion_logprobs(shown: Sequence[Shown], tokenizer: Tokenizer, echoed: int = 0) -> CompletionLogprobs:
+    """Tokens' entries in a completion's logprobs. echoed: characters of the prompt that stand before them."""
     return CompletionLogprobs(
         tokens=[_text(one.token_id, tokenizer) for one, _ in shown],
         token_logprobs=[_finite(one.logprob) for one, _ in shown],
         top_logprobs=[_by_text(one, tokenizer) for one, _ in shown],
-        text_offset=[offset for _, offset in shown],
+        text_offset=[echoed + offset for _, offset in shown],
     )
+
+
+def echoed_logprobs(
+    ids: Sequence[int], held: Sequence[GeneratedLogprob | None], tokenizer: Tokenizer
+) -> CompletionLogprobs:
+    """The entries of a prompt's tokens, to be put before the others. held: of each token, None of the first."""
+    decoder, offsets, characters = StreamDecoder(tokenizer), [], 0
+    for token_id in ids:
+        offsets.append(characters)
+        characters += len(decoder.add(token_id))
+    return CompletionLogprobs(
+        tokens=[_text(token_id, tokenizer) for token_id in ids],
+        token_logprobs=[None if one is None else _finite(one.logprob) for one in held],
+        top_logprobs=[None if one is None else _by_text(one, tokenizer) for one in held],
+        text_offset=offsets,
+    )
+
+
+def joined(before: CompletionLogprobs, behind: CompletionLogprobs) -> CompletionLogprobs:
+    """The entries of the one, then those of the other."""
+    names = CompletionLogprobs.model_fields
+    return CompletionLogprobs(**{name: getattr(before, name) + getattr(behind, name) for name in names})
 
 
 def _chat_logprob(logprob: GeneratedLogprob, tokenizer: Tokenizer) -> TokenLogprob:

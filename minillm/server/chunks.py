@@ -7,13 +7,22 @@ from minillm.detokenizer import Piece
 from minillm.generation import Completion as Generated
 from minillm.generation import TokenLogprob
 from minillm.sampling_params import SamplingParams
-from minillm.server.answers import Envelope, chat_logprobs, completion_logprobs, token_ids, usage
+from minillm.server.answers import (
+    Envelope,
+    chat_logprobs,
+    completion_logprobs,
+    echoed_logprobs,
+    joined,
+    token_ids,
+    usage,
+)
 from minillm.server.prepare import Prepared, Served
 from minillm.server.responses import (
     ChatChunkChoice,
     ChatCompletionChunk,
     Completion,
     CompletionChoice,
+    CompletionLogprobs,
     Delta,
     FinishReason,
     Usage,
@@ -38,6 +47,8 @@ class _Choice:
         self.with_logprobs = params.logprobs is not None
         self.begun = False
         self.tokens = 0
+        self.awaits_prompt = params.prompt_logprobs is not None
+        self.before: CompletionLogprobs | None = None  # the prompt's, until they are told
         self._characters = 0
         tells_tokens = self.with_logprobs or prompt_ids is not None
         self._tokens = ShownTokens(params, served) if tells_tokens else None
@@ -78,9 +89,21 @@ class Chunks:
             for i, (ids, params) in enumerate(prepared.requests)
         ]
 
-    def of(self, index: int, piece: Piece) -> Iterator[Chunk]:
-        """What a piece of the choice `index` adds. Its finish_reason, if it has one, is "stop" or "length"."""
+    def awaits_prompt(self, index: int) -> bool:
+        """Whether the next piece of this choice is its first, and the prompt's log-probabilities go before it."""
+        return self._choices[index].awaits_prompt and not self._choices[index].begun
+
+    def of(
+        self, index: int, piece: Piece, prompt_logprobs: Sequence[TokenLogprob | None] | None = None
+    ) -> Iterator[Chunk]:
+        """What a piece of the choice `index` adds. Its finish_reason, if it has one, is "stop" or "length".
+
+        prompt_logprobs: of the prompt's tokens, where the choice awaits them.
+        """
         choice = self._choices[index]
+        if prompt_logprobs is not None:
+            ids, _ = self._prepared.requests[index]
+            choice.before = echoed_logprobs(ids, prompt_logprobs, self._served.tokenizer)
         shown = choice.add(piece)
         choice.tokens += piece.step is not None
         kind = self._chat if self._is_chat else self._text
@@ -122,13 +145,20 @@ class Chunks:
         text = piece.text if choice.begun else choice.echo + piece.text
         tells_prompt = choice.prompt_ids is not None and not choice.begun
         if text or shown or piece.finish_reason is not None or tells_prompt:
-            logprobs = completion_logprobs(shown, self._served.tokenizer) if shown and choice.with_logprobs else None
+            logprobs = self._text_logprobs(choice, shown or ()) if choice.with_logprobs else None
             reason = cast(FinishReason | None, piece.finish_reason)
             one = CompletionChoice(index=index, text=text, logprobs=logprobs, finish_reason=reason)
             if choice.prompt_ids is not None:
                 one.token_ids = token_ids(shown or ())
                 one.prompt_token_ids = choice.prompt_ids if tells_prompt else None
             yield self._chunk([one])
+
+    def _text_logprobs(self, choice: _Choice, shown: Sequence[Shown]) -> CompletionLogprobs | None:
+        """Those of the tokens that are shown now, the prompt's before the first ones; None where there are none."""
+        logprobs = completion_logprobs(shown, self._served.tokenizer, len(choice.echo))
+        if choice.before is not None:
+            logprobs, choice.before = joined(choice.before, logprobs), None
+        return logprobs if logprobs.tokens else None
 
     def _chunk(
         self, choices: Sequence[ChatChunkChoice | CompletionChoice], prompt_ids: list[int] | None = None

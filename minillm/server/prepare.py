@@ -161,9 +161,6 @@ def _prepare_completion(request: CompletionRequest, served: Served) -> Prepared:
     if request.best_of not in (None, n):
         told = f"best_of is not implemented here: leave it out (it is {request.best_of}, and may be null or {n}, as n)"
         raise RequestError(told, param="best_of", code="unsupported_parameter")
-    if request.echo and request.logprobs is not None:
-        told = "echo with logprobs would need those of the prompt, which are not implemented: ask for one of the two"
-        raise RequestError(told, param="echo", code="unsupported_parameter")
     for prompt in _prompts(request):
         _check_length(len(prompt) if isinstance(prompt, str) else 0, served, "prompt")
     prompts = [_prompt_ids(prompt, served.tokenizer) for prompt in _prompts(request)]
@@ -173,7 +170,9 @@ def _prepare_completion(request: CompletionRequest, served: Served) -> Prepared:
     params = []
     for ids in prompts:
         max_tokens = _max_tokens(len(ids), request.max_tokens, served, "prompt", DEFAULT_COMPLETION_TOKENS)
-        params.append(_params(request, max_tokens, request.logprobs, served))
+        params.append(
+            _params(request, max_tokens, request.logprobs, served, request.logprobs if request.echo else None)
+        )
     echoes = [_text(prompt, served.tokenizer) if request.echo else "" for prompt in _prompts(request)]
     return Prepared(tuple(prompts), tuple(echoes), tuple(params))
 
@@ -230,7 +229,7 @@ def _max_tokens(prompt_tokens: int, asked: int | None, served: Served, param: st
 
 
 def _params(
-    request: SharedRequest, max_tokens: int, logprobs: int | None, served: Served
+    request: SharedRequest, max_tokens: int, logprobs: int | None, served: Served, prompt_logprobs: int | None = None
 ) -> tuple[SamplingParams, ...]:
     """SamplingParams for each of the request's `n` choices: they differ in the seed, if one was given."""
     given = {
@@ -248,7 +247,8 @@ def _params(
     }
     fields = {name: value for name, value in given.items() if value is not None}
     seeds = [None if request.seed is None else _int64(request.seed + i) for i in range(request.n or 1)]
-    params = tuple(SamplingParams(max_tokens=max_tokens, logprobs=logprobs, seed=seed, **fields) for seed in seeds)
+    fields |= {"max_tokens": max_tokens, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs}
+    params = tuple(SamplingParams(seed=seed, **fields) for seed in seeds)
     params[0].check_against_vocabulary(served.config.vocab_size)
     return params
 

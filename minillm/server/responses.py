@@ -118,12 +118,13 @@ class ChatCompletionChunk(BaseModel):
 
 class CompletionLogprobs(BaseModel):
     """One entry in each list for each token. text_offset: the character of the choice's text where the token begins;
-    top_logprobs: by the tokens' texts, with the chosen one always among them.
+    top_logprobs: by the tokens' texts, with the chosen one always among them. Of an echoed prompt's first token, which
+    nothing predicts, both log-probabilities are null.
     """
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
 
 

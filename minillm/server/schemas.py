@@ -184,7 +184,7 @@ class CompletionRequest(SharedRequest):
     logprobs: Annotated[int, Field(ge=0, le=MAX_COMPLETION_LOGPROBS)] | None = Field(
         default=None, description=f"a whole number from 0 to {MAX_COMPLETION_LOGPROBS}"
     )
-    echo: bool | None = Field(default=None, description="true or false, and false where logprobs are asked for")
+    echo: bool | None = Field(default=None, description="true or false; with logprobs, those of the prompt come too")
 
     best_of: int | None = _only("null or the same as n")
     suffix: None = _only("null")

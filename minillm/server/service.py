@@ -170,7 +170,8 @@ async def _events(reading: Reading, chunks: Chunks) -> AsyncIterator[bytes]:
     exclude = None if chunks.include_usage else {"usage"}
     async for index, piece in reading:
         _check(piece, reading, index)
-        for chunk in chunks.of(index, piece):
+        held = reading.answers[index].prompt_logprobs if chunks.awaits_prompt(index) else None
+        for chunk in chunks.of(index, piece, held):
             yield event(chunk, exclude)
     if chunks.include_usage:
         yield event(chunks.usage(reading.completions()))
