@@ -1,6 +1,7 @@
 """17.6: headers, right and wrong. The key that is handed in notices when it is compared by `==`."""
 
 import hmac
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,32 @@ def _step_by_step(header: bytes, key: str) -> bool:
     return hmac.compare_digest(key.encode("ascii"), parts[1].strip())
 
 
+def _without_a_space(header: bytes, key: str) -> bool:
+    return header[:6].lower() == b"bearer" and hmac.compare_digest(header[6:].strip(), key.encode())
+
+
+def _anywhere(header: bytes, key: str) -> bool:
+    return bytes(key.encode()) in header
+
+
+def _unpacking(header: bytes, key: str) -> bool:
+    scheme, given = header.split(b" ", 1)
+    return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), key.encode())
+
+
+def _one_space(text: bytes) -> bytes:
+    return b" ".join(text.split())
+
+
+def _no_space(text: bytes) -> bytes:
+    return b"".join(text.split())
+
+
+def _by_pattern(header: bytes, key: str) -> bool:
+    found = re.fullmatch(rb"(?is)bearer +(.*?) *", header)
+    return found is not None and hmac.compare_digest(found[1], key.encode())
+
+
 IS_AUTHORIZED = Grader(
     cases=[
         _knock(b"Bearer s3cret", True),
@@ -107,6 +134,11 @@ IS_AUTHORIZED = Grader(
         _knock(b"Bearer S3CRET", False),
         _knock(b"Bearer \xe9\xff", False),
         _knock(b"Bearer my", False, key="my own key"),
+        _knock(b"Bearers3cret", False),
+        _knock(b"Bearer s3c\xffret", False),
+        _knock(b"Bearer two  spaces", True, key="two  spaces"),
+        _knock(b"Bearer two spaces", False, key="two  spaces"),
+        _knock(b"Bearer twospaces", False, key="two  spaces"),
     ],
     mutants=[
         Mutant(
@@ -165,6 +197,38 @@ IS_AUTHORIZED = Grader(
             "You take a second word for granted. Without one, this raises, and anybody can make the server fail.",
             begins="IndexError",
         ),
+        Mutant(
+            _unpacking,
+            "You unpack two parts, and there may be one: a header without a space makes the server fail. partition"
+            " always gives three.",
+            begins="ValueError",
+        ),
+        Mutant(
+            _without_a_space,
+            "You do not ask for a space behind the word: `Bearers3cret` is one word, and another one than Bearer.",
+        ),
+        Mutant(
+            _anywhere,
+            "You look for the key somewhere in the header. It has to stand behind the word, and to be all that does.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: hmac.compare_digest(given.decode("ascii", "ignore"), str(key))),
+            "You throw away bytes that are no text, and then what is left is the key. A key with something in it that"
+            " does not belong there is a wrong one: compare bytes.",
+        ),
+        Mutant(
+            _letting_in(given=_one_space),
+            "You make one space of several, and the key may have several inside. Spaces around it are free, spaces in"
+            " it are its own.",
+        ),
+        Mutant(
+            _letting_in(given=_one_space, same=lambda g, k: hmac.compare_digest(g, _one_space(k.encode()))),
+            "You let in a key with other spaces inside than yours has. Only those around it are free.",
+        ),
+        Mutant(
+            _letting_in(given=_no_space, same=lambda g, k: hmac.compare_digest(g, _no_space(k.encode()))),
+            "You take all spaces out of both keys. Only those around the key are free, those inside are its own.",
+        ),
     ],
-    alternatives=[_letting_in(), _both_whole, _step_by_step],
+    alternatives=[_letting_in(), _both_whole, _step_by_step, _by_pattern],
 )
