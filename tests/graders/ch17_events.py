@@ -82,6 +82,10 @@ def _decoding_strictly(self: EventReader, received: bytes) -> list[str]:
     return _reading()(self, received.decode().encode())
 
 
+def _decoding_what_it_can(self: EventReader, received: bytes) -> list[str]:
+    return _reading()(self, received.decode("utf-8", "ignore").encode())
+
+
 def _lines_of_text(data: bytes) -> list[bytes]:
     """`str.splitlines` knows eight more line ends than the standard."""
     text = data.decode("utf-8", "surrogateescape")
@@ -184,6 +188,11 @@ FEED = Grader(
             _decoding_strictly,
             "You decode each piece as it comes, and a piece may end inside a character. Decode whole lines.",
             begins="UnicodeDecodeError",
+        ),
+        Mutant(
+            _decoding_what_it_can,
+            "You decode each piece as it comes, and throw away what is no character yet. A piece may end inside of"
+            " one: both of its halves are lost. Decode whole lines.",
         ),
         Mutant(
             _reading(keep=False),

@@ -1,59 +1,47 @@
-"""17.6: headers, right and wrong. The key that is handed in notices when it is compared by `==`."""
+"""17.6: headers, right and wrong. Whoever is let in without a call of `compare_digest` was compared otherwise."""
 
+import hashlib
 import hmac
+import re
+import secrets
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from minillm.exercises.compare import in_words
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 
-_COMPARED = "by =="
+_RIGHTLY = "by compare_digest, or not at all"
 
 
-class _KeyBytes(bytes):
-    """The key's bytes, in a list that remembers comparisons."""
+def _watched(f: Function, header: bytes, key: str) -> tuple[Any, bool]:
+    """The result, and whether compare_digest was called for it, by whatever name the reader has for it."""
+    called = []
 
-    seen: list[str]
+    def watch(frame: FrameType, event: str, called_one: Any) -> None:
+        if event == "c_call" and getattr(called_one, "__name__", "").endswith("compare_digest"):
+            called.append(called_one)
 
-    def __eq__(self, other: object) -> bool:
-        self.seen.append(_COMPARED)
-        return bytes(self) == other
-
-    def __hash__(self) -> int:
-        return hash(bytes(self))
-
-
-class _Key(str):
-    """A key that remembers how it was compared."""
-
-    seen: list[str]
-
-    def __eq__(self, other: object) -> bool:
-        self.seen.append(_COMPARED)
-        return str(self) == other
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def encode(self, *how: Any, **named: Any) -> bytes:
-        """The bytes, which remember too."""
-        data = _KeyBytes(str(self).encode(*how, **named))
-        data.seen = self.seen
-        return data
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        result = f(header, key)
+    finally:
+        sys.setprofile(before)
+    return result, bool(called)
 
 
 def _knock(header: bytes, want: bool, key: str = "s3cret") -> Case:
     def observe(f: Function) -> Observation:
-        own = _Key(key)
-        own.seen = []
-        result = f(header, own)
+        result, digested = _watched(f, header, key)
         told = result if isinstance(result, bool) else f"{in_words(result)}: not True or False"
         return {
             "the result": told,
-            "the key is compared": ", ".join(own.seen[:1]) or "by compare_digest, or not at all",
+            "the key is compared": _RIGHTLY if digested or not result else "by something else",
         }
 
-    wanted = {"the result": want, "the key is compared": "by compare_digest, or not at all"}
+    wanted = {"the result": want, "the key is compared": _RIGHTLY}
     return Case(f"header {header!r}, key {key!r}", observe, lambda: wanted)
 
 
@@ -72,7 +60,7 @@ def _letting_in(
 
 
 def _as_text(given: bytes, key: str) -> bool:
-    return hmac.compare_digest(given.decode("latin-1"), str(key))
+    return hmac.compare_digest(given.decode("latin-1"), key)
 
 
 def _both_whole(header: bytes, key: str) -> bool:
@@ -86,6 +74,39 @@ def _step_by_step(header: bytes, key: str) -> bool:
     if len(parts) < 2 or parts[0].upper() != b"BEARER" or header[:1].isspace():
         return False
     return hmac.compare_digest(key.encode("ascii"), parts[1].strip())
+
+
+def _without_a_space(header: bytes, key: str) -> bool:
+    return header[:6].lower() == b"bearer" and hmac.compare_digest(header[6:].strip(), key.encode())
+
+
+def _anywhere(header: bytes, key: str) -> bool:
+    return key.encode() in header
+
+
+def _unpacking(header: bytes, key: str) -> bool:
+    scheme, given = header.split(b" ", 1)
+    return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), key.encode())
+
+
+def _one_space(text: bytes) -> bytes:
+    return b" ".join(text.split())
+
+
+def _no_space(text: bytes) -> bytes:
+    return b"".join(text.split())
+
+
+def _by_pattern(header: bytes, key: str) -> bool:
+    found = re.fullmatch(rb"(?is)bearer +(.*?) *", header)
+    return found is not None and hmac.compare_digest(found[1], key.encode())
+
+
+def _by_their_hashes(header: bytes, key: str) -> bool:
+    """Of one length, whatever was given; and the key is looked at first."""
+    scheme, _, given = header.partition(b" ")
+    same = secrets.compare_digest(hashlib.sha256(given.strip()).digest(), hashlib.sha256(key.encode()).digest())
+    return same and scheme.lower() == b"bearer"
 
 
 IS_AUTHORIZED = Grader(
@@ -107,12 +128,17 @@ IS_AUTHORIZED = Grader(
         _knock(b"Bearer S3CRET", False),
         _knock(b"Bearer \xe9\xff", False),
         _knock(b"Bearer my", False, key="my own key"),
+        _knock(b"Bearers3cret", False),
+        _knock(b"Bearer s3c\xffret", False),
+        _knock(b"Bearer two  spaces", True, key="two  spaces"),
+        _knock(b"Bearer two spaces", False, key="two  spaces"),
+        _knock(b"Bearer twospaces", False, key="two  spaces"),
     ],
     mutants=[
         Mutant(
             _letting_in(same=lambda given, key: given == key.encode()),
-            "You compare by ==, which ends at the first difference. How long it takes says how much of a wrong key was"
-            " right: hmac.compare_digest.",
+            "You compare by == or the like, which ends at the first difference. How long it takes says how much of a"
+            " wrong key was right: hmac.compare_digest.",
         ),
         Mutant(
             _letting_in(scheme=lambda word: word == b"Bearer"),
@@ -134,15 +160,23 @@ IS_AUTHORIZED = Grader(
             "You take small and capital letters of the key for the same. Only the word before it has that freedom.",
         ),
         Mutant(
-            _letting_in(same=lambda given, key: bytes(given).startswith(bytes(key.encode()))),
+            _letting_in(same=lambda given, key: given.startswith(key.encode())),
             "You let in whoever's key begins like yours.",
         ),
         Mutant(
-            _letting_in(same=lambda given, key: str(key).startswith(given.decode("latin-1"))),
+            _letting_in(same=lambda given, key: key.startswith(given.decode("latin-1"))),
             "You let in whoever knows a beginning of the key, and so everybody who gives none.",
         ),
         Mutant(
-            _letting_in(same=lambda given, key: bytes(key.encode()) in bytes(given)),
+            _letting_in(same=lambda given, key: hmac.compare_digest(given[: len(key)], key.encode())),
+            "You compare as many bytes as your key has. Whoever's key begins like it, and goes on, comes in.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: hmac.compare_digest(given, key.encode()[: len(given)])),
+            "You compare as many bytes as were given. Whoever gives a beginning of the key comes in, or nothing.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: key.encode() in given),
             "You look for the key somewhere in what was given. It has to be all of it.",
         ),
         Mutant(
@@ -152,7 +186,7 @@ IS_AUTHORIZED = Grader(
             begins="TypeError",
         ),
         Mutant(
-            _letting_in(same=lambda given, key: hmac.compare_digest(given.decode(), str(key))),
+            _letting_in(same=lambda given, key: hmac.compare_digest(given.decode(), key)),
             "You decode what was given, and it may be no UTF-8. Anybody could make the server fail: compare bytes.",
             begins="UnicodeDecodeError",
         ),
@@ -165,6 +199,38 @@ IS_AUTHORIZED = Grader(
             "You take a second word for granted. Without one, this raises, and anybody can make the server fail.",
             begins="IndexError",
         ),
+        Mutant(
+            _unpacking,
+            "You unpack two parts, and there may be one: a header without a space makes the server fail. partition"
+            " always gives three.",
+            begins="ValueError",
+        ),
+        Mutant(
+            _without_a_space,
+            "You do not ask for a space behind the word: `Bearers3cret` is one word, and another one than Bearer.",
+        ),
+        Mutant(
+            _anywhere,
+            "You look for the key somewhere in the header. It has to stand behind the word, and to be all that does.",
+        ),
+        Mutant(
+            _letting_in(same=lambda given, key: hmac.compare_digest(given.decode("ascii", "ignore"), key)),
+            "You throw away bytes that are no text, and then what is left is the key. A key with something in it that"
+            " does not belong there is a wrong one: compare bytes.",
+        ),
+        Mutant(
+            _letting_in(given=_one_space),
+            "You make one space of several, and the key may have several inside. Spaces around it are free, spaces in"
+            " it are its own.",
+        ),
+        Mutant(
+            _letting_in(given=_one_space, same=lambda g, k: hmac.compare_digest(g, _one_space(k.encode()))),
+            "You let in a key with other spaces inside than yours has. Only those around it are free.",
+        ),
+        Mutant(
+            _letting_in(given=_no_space, same=lambda g, k: hmac.compare_digest(g, _no_space(k.encode()))),
+            "You take all spaces out of both keys. Only those around the key are free, those inside are its own.",
+        ),
     ],
-    alternatives=[_letting_in(), _both_whole, _step_by_step],
+    alternatives=[_letting_in(), _both_whole, _step_by_step, _by_pattern, _by_their_hashes],
 )

@@ -53,13 +53,15 @@ def _leaving(
                 place = list(asked[name]).index(request_id)
                 serving._readers[request_id] = readers[name], place
         for name in left:
+            before = len(engine.aborted)
             f(serving, readers[name], reason) if reason else f(serving, readers[name])
+            engine.aborted[before:] = sorted(engine.aborted[before:])  # in whatever order a reader's own are ended
         after = [f"{one}: {reader.name}" for one, (reader, _) in serving._readers.items()]  # type: ignore[attr-defined]
         return {"aborted": ", ".join(engine.aborted) or "none", "who is still read": ", ".join(after) or "none"}
 
-    held = [f"{request_id} by {name or 'nobody any more'}" for request_id, name in owned.items()]
+    held = [f"{request_id}: {name}" for request_id, name in owned.items() if name]
     by_whom = "; ".join(f"{name} asked for {', '.join(ids) or 'nothing'}" for name, ids in asked.items())
-    told = f"{given}: {by_whom}; read are {', '.join(held) or 'none'}; {' and then '.join(left)} leaves"
+    told = f"{given}: {by_whom}; in self._readers {', '.join(held) or 'none'}; {' and then '.join(left)} leaves"
     told += f", for the reason {reason!r}" if reason else ""
     return Case(told, observe, lambda: {"aborted": ", ".join(aborted) or "none", "who is still read": remain})
 
@@ -105,6 +107,13 @@ def _while_it_changes(self: AsyncEngine, reading: Any, reason: str = "abort") ->
             self.engine.abort(request_id, reason)
 
 
+def _forgetting_the_name(self: AsyncEngine, reading: Any, reason: str = "abort") -> None:
+    for answer in reading.answers:
+        entry = self._readers.pop(answer.request.request_id, None)
+        if entry is not None and entry[0] is reading:
+            self.engine.abort(answer.request.request_id, reason)
+
+
 def _deleting_blindly(self: AsyncEngine, reading: Any, reason: str = "abort") -> None:
     for answer in reading.answers:
         del self._readers[answer.request.request_id]
@@ -126,6 +135,15 @@ def _looking_up(self: AsyncEngine, reading: Any, reason: str = "abort") -> None:
             continue
         self.engine.abort(answer.request.request_id, reason)
         del self._readers[answer.request.request_id]
+
+
+def _backwards(self: AsyncEngine, reading: Any, reason: str = "abort") -> None:
+    for answer in reversed(reading.answers):
+        request_id = answer.request.request_id
+        reader, _ = self._readers.get(request_id, (None, 0))
+        if reader is reading:
+            self.engine.abort(request_id, reason=reason)
+            self._readers.pop(request_id)
 
 
 LEAVE = Grader(
@@ -171,6 +189,11 @@ LEAVE = Grader(
             " another client's request.",
         ),
         Mutant(
+            _forgetting_the_name,
+            "You take the id out of self._readers before you know whose it is. If it has been given again, the other"
+            " client's request runs on and nobody gets its pieces.",
+        ),
+        Mutant(
             _leave(forget=False),
             "You leave the requests in self._readers. The reader is called upon a second time, and its requests are"
             " aborted twice; and a reader that is gone is kept for ever.",
@@ -211,5 +234,5 @@ LEAVE = Grader(
             begins="KeyError",
         ),
     ],
-    alternatives=[_leave(), _through_the_table, _looking_up],
+    alternatives=[_leave(), _through_the_table, _looking_up, _backwards],
 )

@@ -178,6 +178,12 @@ QUANTILE = Grader(
             _quantile(allowed=lambda q: 0 <= q <= 1, bucket=lambda r, c: _first_reaching(r, c)),
             "You let 0 pass, where the rank is 0: no observation lies below.",
         ),
+        Mutant(
+            _quantile(allowed=lambda q: 0 < q < 1),
+            "You refuse 1. All observations are at most as large as that quantile: it is the end of the last bucket"
+            " that has any.",
+            begins="InputError",
+        ),
         *refusals(lambda refuse: _quantile(refuse=refuse)),
     ],
     alternatives=[_quantile(), _by_bisection],

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graders.common import formula
+from minillm.errors import InputError
 from minillm.exercises.grading import Case, Function, Grader, Mutant, Observation
 from minillm.server.errors import RequestError
 
@@ -13,6 +14,8 @@ from minillm.server.errors import RequestError
 TAKEN = "there is room"
 NEVER = "400 invalid_value, about n, without retry-after"
 LATER = "429 queue_full, with retry-after"
+LIMITED = "rate_limit_error"
+RETRY = {"retry-after": "1"}
 
 
 def _asked(choices: int, in_engine: int, coming: int, most: int, want: str) -> Case:
@@ -21,6 +24,8 @@ def _asked(choices: int, in_engine: int, coming: int, most: int, want: str) -> C
             result = f(choices, in_engine, coming, most)
         except RequestError as error:
             return {"the answer": _told(error)}
+        except (InputError, ValueError) as error:
+            return {"the answer": f"{type(error).__name__}, which is no RequestError"}
         return {"the answer": TAKEN if result is None else f"no exception, and {type(result).__name__} returned"}
 
     given = f"choices {choices}, in_engine {in_engine}, coming {coming}, most {most}"
@@ -35,16 +40,17 @@ def _told(error: RequestError) -> str:
         waits = f"with a retry-after of {after!r}"
     about = f", about {error.param}" if error.param else ""
     silent = "" if str(error).strip() else ", without a sentence"
-    return f"{error.status} {error.code}{about}, {waits}{silent}"
+    kind = f", of the type {error.type}" if (error.status == 429) != (error.type == LIMITED) else ""
+    return f"{error.status} {error.code}{about}, {waits}{kind}{silent}"
 
 
 def _never() -> RequestError:
     return RequestError("so many choices never fit", param="n", code="invalid_value")
 
 
-def _later(status: int = 429, **headers: Any) -> RequestError:
-    told = {"retry-after": "1"} if not headers else headers["headers"]
-    return RequestError("full: try again", code="queue_full", status=status, type="rate_limit_error", headers=told)
+def _later(status: int = 429, headers: Any = RETRY, **named: Any) -> RequestError:
+    named = {"type": LIMITED} | named
+    return RequestError("full: try again", code="queue_full", status=status, headers=headers, **named)
 
 
 def _room(
@@ -86,7 +92,7 @@ def _by_what_is_left(choices: int, in_engine: int, coming: int, most: int) -> No
         return
     if choices > most:
         raise RequestError("never", param="n", code="invalid_value")
-    raise RequestError("later", code="queue_full", status=429, headers={"retry-after": "5"})
+    raise RequestError("later", code="queue_full", status=429, type=LIMITED, headers={"Retry-After": "5"})
 
 
 CHECK_ROOM = Grader(
@@ -134,6 +140,20 @@ CHECK_ROOM = Grader(
         Mutant(
             _room(refuse_later=lambda: _later(headers={"retry-after": 1})),
             'retry-after is a number. Headers are text: "1".',
+        ),
+        Mutant(
+            _room(refuse_later=lambda: _later(type="invalid_request_error")),
+            "You leave out the type, and an error without one is called the client's mistake. This one is nobody's:"
+            " rate_limit_error.",
+        ),
+        Mutant(
+            _room(refuse_never=lambda: RequestError("never", code="invalid_value")),
+            'You do not say which field is wrong: param="n".',
+        ),
+        Mutant(
+            _room(refuse_never=lambda: ValueError("never"), refuse_later=lambda: ValueError("full")),
+            "You raise ValueError, which the server takes for a fault of its own: a 500. A RequestError brings its"
+            " status along.",
         ),
         Mutant(
             _room(later=lambda c, e, w, m: e + c > m),
@@ -205,6 +225,11 @@ LONGEST_QUEUE = Grader(
             lambda t, p, a, n: _floor((t - p) / a),
             "You let one request run at a time. There are `places` of them, and one ends every answer_s / places"
             " seconds.",
+        ),
+        Mutant(
+            lambda t, p, a, n: n * _floor((t - p) / a),
+            "You let all that run end at the same time, so that whole rounds of `places` begin together. They end one"
+            " after the other, answer_s / places apart.",
         ),
         Mutant(
             lambda t, p, a, n: max(0, math.ceil((t - p) * n / a)),
