@@ -12,6 +12,20 @@ from functools import cached_property
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 
+LONG_CHARACTERS = 8_192
+"""From here on a text is worth what it costs to let other threads run meanwhile."""
+
+
+def ids_of(backend: Backend, text: str, add_special_tokens: bool = False) -> list[int]:
+    """The ids that the pipeline makes of a text.
+
+    `encode` holds Python's lock, which is a second for each megabyte; the call for several texts lets go of it, and
+    without the places of tokens, which nobody asks for here, takes half the time.
+    """
+    if len(text) < LONG_CHARACTERS:
+        return backend.encode(text, add_special_tokens=add_special_tokens).ids
+    return backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
 
 class PlainPipeline:
     """A copy of `backend` that finds neither special tokens nor those of `texts` in what it reads."""
@@ -59,5 +73,5 @@ class PlainPipeline:
                 text = text.lstrip() if added[before].rstrip else text
             if after is not None and added[after].lstrip:
                 text = text.rstrip()
-            ids += (self.later if index else self.first).encode(text, add_special_tokens=False).ids
+            ids += ids_of(self.later if index else self.first, text)
         return ids

@@ -5,6 +5,7 @@ Everything that is said goes to stderr.
 
 import argparse
 import asyncio
+import ipaddress
 import os
 import socket
 import threading
@@ -68,7 +69,8 @@ def new_parser() -> Parser:
         "--allow-host",
         action="append",
         metavar="NAME",
-        help="a name by which this machine may be called, besides localhost, where there is no key (a proxy's, say)",
+        help="without a key: a name, besides localhost, by which it may be called, a proxy's say (default: none where "
+        "only this machine can reach it, else any)",
     )
     group = parser.add_argument_group("what it takes")
     group.add_argument(
@@ -89,9 +91,11 @@ def new_parser() -> Parser:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    settings, kv_bytes = _settings(args), checked_kv_bytes(args)
+    _settings(args)
+    kv_bytes = checked_kv_bytes(args)
     _check_installed()
     with _bound(args.host, args.port) as sock:
+        settings = _settings(args, ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback)
         llm = load_llm(args)
         # Python waits for its threads before it ends. One may still make tokens of a long text, for nobody.
         at_last = threading.Timer(AFTERWARDS_S, os._exit, [0])
@@ -101,18 +105,19 @@ def _serve(args: argparse.Namespace) -> int:
     return 0
 
 
-def _settings(args: argparse.Namespace) -> "Settings":
-    from minillm.server.keys import LOOPBACK_NAMES
+def _settings(args: argparse.Namespace, is_this_machine: bool = False) -> "Settings":
+    """The flags, checked. is_this_machine: the address is one that only this machine can reach."""
+    from minillm.server.keys import called_name
     from minillm.server.settings import Settings
 
     key = args.api_key if args.api_key is not None else os.environ.get(KEY_VARIABLE)
     hosts = None
-    if key is None and args.host in LOOPBACK_NAMES:
-        hosts = LOOPBACK_NAMES | {name.lower() for name in args.allow_host or ()}
+    if key is None and (args.allow_host or is_this_machine):
+        hosts = frozenset(called_name(name.encode()) for name in args.allow_host or ())
     return Settings(
         api_key=key,
         hosts=hosts,
-        allow_origins=tuple(args.allow_origin or ()),
+        allow_origins=tuple(origin.rstrip("/") for origin in args.allow_origin or ()),
         max_body_bytes=args.max_body_bytes,
         max_waiting=args.max_waiting,
         timeout_s=args.timeout,

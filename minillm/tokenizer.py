@@ -24,7 +24,7 @@ from tokenizers.normalizers import Normalizer
 
 from minillm.chat_template import ChatTemplate, check_messages, plain_data
 from minillm.errors import InputError
-from minillm.plain_pipelines import PlainPipeline
+from minillm.plain_pipelines import PlainPipeline, ids_of
 from minillm.special_text import (
     SpecialTextMarker,
     check_text,
@@ -160,7 +160,7 @@ class Tokenizer:
         """
         check_text(text, "the text")
         self._check_spellable(text)
-        return self._backend_for(text).encode(text, add_special_tokens=add_special_tokens).ids
+        return ids_of(self._backend_for(text), text, add_special_tokens)
 
     def encode_chat(self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any) -> list[int]:
         """Render a conversation (see `render_chat`) and return its ids.
@@ -189,7 +189,7 @@ class Tokenizer:
             pieces = split_at_unmarked(marked, self._chat_marker.whole, mark)
             ids = self._plain_chat.encode_pieces(pieces, self._added)
         else:
-            ids = self._backend.encode(rendered, add_special_tokens=False).ids
+            ids = ids_of(self._backend, rendered)
         return ids if set(self._opening) & set(ids) else [*self._opening, *ids]
 
     def render_chat(self, messages: Any, add_generation_prompt: bool = True, **template_kwargs: Any) -> str:

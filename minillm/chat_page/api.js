@@ -4,11 +4,15 @@
 
 const KEY = "minillm-api-key"; // in sessionStorage: gone with the tab
 
-/** Something went wrong; the message is for the reader. kind: "key", "away", "request", "server" or "stopped". */
+/**
+ * Something went wrong; the message is for the reader. kind: "key", "away", "request", "server" or "stopped". param:
+ * the field of the request that it is about, where it is about one.
+ */
 class Trouble extends Error {
-  constructor(kind, message) {
+  constructor(kind, message, param) {
     super(message);
     this.kind = kind;
+    this.param = param;
   }
 }
 
@@ -40,18 +44,18 @@ function troubleOf(error, otherwise) {
 
 async function errorIn(response) {
   try {
-    return (await response.json()).error.message;
+    return (await response.json()).error;
   } catch {
-    return `it answered with status ${response.status}`;
+    return { message: `it answered with status ${response.status}` };
   }
 }
 
-function refusal(status, told) {
+function refusal(status, { message: told, param }) {
   if (status === 401) return new Trouble("key", "The server wants its API key: enter it above.");
   if (status === 429) return new Trouble("server", `The server is full: ${told}.`);
   if (status === 503) return new Trouble("server", `The server takes no requests now: ${told}.`);
   if (status >= 500) return new Trouble("server", `The server could not answer: ${told}.`);
-  return new Trouble("request", `The server refused this: ${told}.`);
+  return new Trouble("request", `The server refused this: ${told}.`, param);
 }
 
 /** The JSON of a stream's events, in lists: those that came together. Throws Trouble for a stream without its end. */

@@ -9,6 +9,7 @@ let asking = null; // {answer, controller, box}, while an answer comes
 let shownAnswer = null;
 let brokenOff = null; // the box of an answer that broke off, until it is asked for again
 let engineIsAway = false; // that is the trouble that is told
+let keyIsWanted = false; // or that
 let frame = 0;
 let saidIn = null; // the text node that the answer grows in
 
@@ -74,7 +75,7 @@ async function answerLast() {
     const body = wishes();
     promptMessages = body.messages;
     answer.sentAt = performance.now();
-    const response = await ask("/v1/chat/completions", body, controller.signal);
+    const response = await askForAnswer(body, controller.signal);
     answer.joinedAt = performance.now();
     watch.mine = `chatcmpl-${response.headers.get("x-request-id")}`;
     lookAgain();
@@ -86,6 +87,17 @@ async function answerLast() {
   } catch (error) {
     end(troubleOf(error, BROKEN_OFF));
     if (!(error instanceof Trouble) && error.name !== "AbortError") throw error; // a fault of the page's own
+  }
+}
+
+/** The response. Where there is less room than the tokens that the settings allow, it may take all there is. */
+async function askForAnswer(body, signal) {
+  const path = "/v1/chat/completions";
+  try {
+    return await ask(path, body, signal);
+  } catch (error) {
+    if (!(error instanceof Trouble && error.param === "max_tokens") || !body.max_tokens) throw error;
+    return ask(path, { ...body, max_tokens: null }, signal);
   }
 }
 
@@ -157,11 +169,15 @@ function show() {
 }
 
 function showAsking() {
+  const focused = document.activeElement; // it must not fall to nobody with a button that goes
   $("stop").hidden = !asking;
   $("send").hidden = Boolean(asking);
+  if (asking && focused === $("send")) $("stop").focus();
+  if (!asking && focused === $("stop")) $("message").focus();
 }
 
 function showTrouble(trouble) {
+  keyIsWanted = trouble.kind === "key";
   $("trouble").hidden = false;
   $("trouble-words").textContent = trouble.message;
   $("again").hidden = !(turns.length && turns[turns.length - 1].role === "user");
@@ -169,7 +185,7 @@ function showTrouble(trouble) {
 }
 
 function hideTrouble() {
-  engineIsAway = false;
+  engineIsAway = keyIsWanted = false;
   $("trouble").hidden = true;
   $("trouble-words").textContent = "";
 }
@@ -201,13 +217,15 @@ async function spellPrompt(answer) {
     const chips = tokens.map((id, index) => tokenChip({ id, ...spelled(token_strs[index]) }, "span"));
     for (const chip of chips) chip.setAttribute("role", "listitem");
     $("prompt").replaceChildren(...chips);
-  } catch (error) {
-    promptShown = null;
-    showTrouble(troubleOf(error, AWAY));
+  } catch (error) { // it is not asked for again until the reader opens it again
+    if (promptShown === answer) $("prompt").replaceChildren(element("p", "end", troubleOf(error, AWAY).message));
   }
 }
 
-$("prompt-details").addEventListener("toggle", () => shownAnswer && showPrompt(shownAnswer));
+$("prompt-details").addEventListener("toggle", () => {
+  if (!$("prompt-details").open) promptShown = null;
+  if (shownAnswer) showPrompt(shownAnswer);
+});
 
 // --- The key -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +254,7 @@ watch.onState = (state) => {
   $("key-form").hidden = true;
   $("key-words").textContent = "It is kept in this tab alone, and only until you close it.";
   $("about").textContent = `${state.model} · context of ${counted(state.max_model_len, "token")} · ${humanBytes(state.memory.weight_bytes)} of weights`;
-  if (engineIsAway) hideTrouble();
+  if (engineIsAway || keyIsWanted) hideTrouble();
   if (!state.has_chat && $("trouble").hidden) showTrouble(new Trouble("request", "This model has no chat template, so it cannot talk: ask it for completions instead."));
   if (shownAnswer) showSoon();
 };
@@ -246,7 +264,7 @@ watch.onTrouble = (found) => {
   if (found.kind === "key") {
     $("about").textContent = "Waiting for the key.";
     askForKey(true);
-    $("key").focus();
+    if (!$("message").value) $("key").focus(); // who is writing goes on writing
     return;
   }
   $("about").textContent = found.message;
@@ -277,11 +295,13 @@ $("again").addEventListener("click", () => {
 });
 $("new").addEventListener("click", () => {
   stop();
-  newConversation();
+  newConversation($("message").value);
 });
 
-function newConversation() {
-  if (asking) return setTimeout(newConversation, 20); // until what was stopped has come to its end
+/** words: what the reader has begun to write; what was sent and stopped does not come back. */
+function newConversation(words) {
+  if (asking) return setTimeout(newConversation, 20, words); // until what was stopped has come to its end
+  $("message").value = words;
   turns.length = 0;
   for (const box of [...$("turns").querySelectorAll(".turn")]) box.remove();
   $("nothing").hidden = false;

@@ -91,13 +91,13 @@ def _add_tokenization(app: FastAPI, service: Service) -> None:
     async def tokenized(request: Request) -> Response:
         """Text, or a conversation, in ids."""
         body, size = await service.read(TokenizeRequest, request)
-        return json_reply(await service.off_loop(lambda: tokenize(body, service.served), size))
+        return await service.off_loop(lambda: json_reply(tokenize(body, service.served)), size)
 
     @app.post("/detokenize", openapi_extra=takes(DetokenizeRequest), responses=answers(Detokenized))
     async def detokenized(request: Request) -> Response:
         """Ids in text."""
         body, size = await service.read(DetokenizeRequest, request)
-        return json_reply(await service.off_loop(lambda: detokenize(body, service.served), size))
+        return await service.off_loop(lambda: json_reply(detokenize(body, service.served)), size)
 
 
 def _add_models(app: FastAPI, service: Service) -> None:

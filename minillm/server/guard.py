@@ -5,14 +5,15 @@ That is the name by which it calls the server, the key, the time of the server's
 It is a layer around the whole app, so that what it refuses costs next to nothing, and no route can be forgotten.
 """
 
+import asyncio
 import reprlib
 from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minillm.server.errors import RequestError
-from minillm.server.keys import called_name, is_authorized
-from minillm.server.lifecycle import Lifecycle
+from minillm.server.keys import called_name, is_authorized, may_be_called
+from minillm.server.lifecycle import Lifecycle, shutting_down
 from minillm.server.replies import error_reply
 from minillm.server.settings import Settings
 
@@ -43,11 +44,10 @@ class Guard:
     def _check(self, headers: dict[bytes, bytes]) -> None:
         """Look at the key first: who has none is told nothing else.
 
-        A server of this machine alone, without a key, is open to each program here, but not to web pages: a page of
-        another site could have its own name lead here (DNS rebinding), and a browser would then take it for ours.
+        A server of this machine alone, without a key, is open to each program here, but not to web pages.
         """
         hosts, name = self.settings.hosts, called_name(headers.get(b"host", b""))
-        if hosts is not None and name not in hosts:
+        if hosts is not None and not may_be_called(name, hosts):
             told = f"this server is not called {reprlib.repr(name)}: --allow-host would let it be"
             raise RequestError(told, code="wrong_host", status=HTTPStatus.FORBIDDEN.value)
         key = self.settings.api_key
@@ -59,17 +59,30 @@ class Guard:
 
     def _limited(self, receive: Receive) -> Receive:
         """The body's parts, as long as they are not too much together: a chunked body does not say its length."""
-        received = 0
+        received, complete = 0, False
 
         async def receive_limited() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, complete
+            message = await (receive() if complete else self._unless_over(receive))
+            complete = not message.get("more_body", False)
             received += len(message.get("body", b""))
             if received > self.settings.max_body_bytes:
                 raise self._too_large()
             return message
 
         return receive_limited
+
+    async def _unless_over(self, receive: Receive) -> Message:
+        """The next part of a body. Raises RequestError (503) where the server's grace ends before it comes."""
+        part, over = asyncio.ensure_future(receive()), asyncio.ensure_future(self.lifecycle.over.wait())
+        try:
+            await asyncio.wait({part, over}, return_when=asyncio.FIRST_COMPLETED)
+            if not part.done():
+                raise shutting_down()
+            return part.result()
+        finally:
+            part.cancel()
+            over.cancel()
 
     def _too_large(self) -> RequestError:
         told = f"the body is larger than {self.settings.max_body_bytes:,} bytes, the most that this server takes"

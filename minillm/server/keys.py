@@ -1,6 +1,8 @@
 """Whether a request may come in: the API key in its header, and the name by which it calls the server."""
 
 import hmac
+import ipaddress
+from collections.abc import Collection
 
 
 def is_authorized(header: bytes, key: str) -> bool:
@@ -13,12 +15,24 @@ def is_authorized(header: bytes, key: str) -> bool:
     return scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), key.encode())
 
 
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
 def called_name(header: bytes) -> str:
     """The name in `header`, the bytes of a Host header: without its port, in lower case."""
-    name = header.decode("latin-1").strip().lower()
+    name = header.decode("latin-1").strip().lower().removesuffix(".")
     if name.startswith("["):  # an address of IPv6, which has colons of its own
         return name[1:].partition("]")[0]
-    return name.partition(":")[0]
+    return name.partition(":")[0].removesuffix(".")
+
+
+def may_be_called(name: str, names: Collection[str]) -> bool:
+    """Whether a request that calls the server `name` may come in, where it has these names and no key.
+
+    A page of another site that has its own name lead here (DNS rebinding) cannot help saying that name. An address is
+    nobody's own, and who says no name at all is no browser.
+    """
+    if name in ("", "localhost") or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

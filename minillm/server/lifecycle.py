@@ -20,6 +20,11 @@ from minillm.engine.async_engine import AsyncEngine
 from minillm.server.connection import Connection
 from minillm.server.errors import SERVER, RequestError
 
+BACKLOG = 128
+"""Connections that the system holds until they are accepted. asyncio tries as many at a time, and if the process may
+open no more files, writes a line for each.
+"""
+
 LAST_WORDS_S = 2
 """Seconds for the last events of the streams, and for readers that do not read them."""
 
@@ -29,6 +34,7 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.draining = False
+        self.over = asyncio.Event()  # the grace is over: nobody waits for what a client has yet to send
         self.active = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,6 +86,7 @@ def new_server(app: FastAPI) -> uvicorn.Server:
         lifespan="off",
         log_level="warning",
         access_log=False,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=LAST_WORDS_S,
     )
     return _Server(config)
@@ -114,5 +121,6 @@ async def run_until_told(
 async def end(server: uvicorn.Server, serving: AsyncEngine, lifecycle: Lifecycle, grace_s: float) -> None:
     """Let what runs finish, end the rest, then let the server close its connections."""
     await lifecycle.drain(grace_s)
+    lifecycle.over.set()
     await serving.close()  # whoever still reads gets an error
     server.should_exit = True

@@ -21,7 +21,7 @@ class TextPart(Strict):
     text: str
 
 
-Content = str | Annotated[list[TextPart], Field(min_length=1)]
+Content = str | Annotated[list[TextPart], Field(fail_fast=True, min_length=1)]
 """Text, whole or in parts."""
 
 
@@ -70,7 +70,7 @@ class AssistantMessage(Strict):
     role: Literal["assistant"]
     content: Content | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
     reasoning_content: str | None = None
     refusal: None = None
     audio: None = None

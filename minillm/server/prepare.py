@@ -146,6 +146,9 @@ def chat_ids(
     if tools:
         given["tools"] = [tool.model_dump(exclude_unset=True) for tool in tools]
     plain = for_template(messages)
+    if not tokenizer.has_chat_template:
+        told = "this model has no chat template, so it answers no messages: give /v1/completions a prompt"
+        raise RequestError(told, param="messages", code="invalid_value")
     try:
         if check_length is not None and sum(len(str(message)) for message in plain) > LONG_CHARACTERS:
             check_length(len(tokenizer.render_chat(plain, add_generation_prompt, **given)))

@@ -37,7 +37,7 @@ _Bias = Annotated[float, Field(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS, allow_inf_
 _TokenKey = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
 _TokenId = Annotated[int, Field(ge=0, lt=_INT64)]
 _StopString = Annotated[str, Field(min_length=1)]
-_Ids = Annotated[list[_TokenId], Field(min_length=1)]
+_Ids = Annotated[list[_TokenId], Field(fail_fast=True, min_length=1)]
 _Tokens = Annotated[int, Field(ge=1, lt=_INT64)]
 
 
@@ -73,7 +73,7 @@ class SharedRequest(Strict):
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
         default=None, description=f"a whole number from 1 to {MAX_CHOICES}; 1 where it is not given"
     )
-    stop: _StopString | Annotated[list[_StopString], Field(max_length=MAX_STOPS)] | None = Field(
+    stop: _StopString | Annotated[list[_StopString], Field(fail_fast=True, max_length=MAX_STOPS)] | None = Field(
         default=None, description=f"a string or a list of up to {MAX_STOPS} of them, none of them empty"
     )
     seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = Field(
@@ -99,7 +99,9 @@ class SharedRequest(Strict):
         default=None, description="a number above 0; 1 changes nothing"
     )
     ignore_eos: bool | None = Field(default=None, description="true or false")
-    stop_token_ids: list[_TokenId] | None = Field(default=None, description="a list of token ids")
+    stop_token_ids: Annotated[list[_TokenId], Field(fail_fast=True)] | None = Field(
+        default=None, description="a list of token ids"
+    )
     return_token_ids: bool | None = Field(default=None, description="true or false")
 
 
@@ -122,7 +124,7 @@ class Tool(Strict):
 class ChatCompletionRequest(SharedRequest):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)] = Field(
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1)] = Field(
         description="a list of at least one message, each with a role and a content"
     )
     max_completion_tokens: _Tokens | None = Field(
@@ -136,7 +138,7 @@ class ChatCompletionRequest(SharedRequest):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
         default=None, description=f"a whole number from 0 to {MAX_LOGPROBS}, and only where logprobs is true"
     )
-    tools: list[Tool] | None = Field(
+    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = Field(
         default=None, description='a list of {"type": "function", "function": {"name": ..., "parameters": ...}}'
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
@@ -174,8 +176,8 @@ class CompletionRequest(SharedRequest):
     prompt: (
         str
         | _Ids
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
-        | Annotated[list[_Ids], Field(min_length=1, max_length=MAX_PROMPTS)]
+        | Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MAX_PROMPTS)]
+        | Annotated[list[_Ids], Field(fail_fast=True, min_length=1, max_length=MAX_PROMPTS)]
     ) = Field(description=f"a string, a list of token ids, or a list of up to {MAX_PROMPTS} of either")
     max_tokens: _Tokens | None = Field(
         default=None,

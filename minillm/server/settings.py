@@ -15,7 +15,7 @@ GRACE_S = 30.0
 @dataclass(frozen=True)
 class Settings:
     """api_key: what clients must send, None: nothing. allow_origins: web pages whose scripts may call, by origin.
-    hosts: names by which the server may be called, None: any.
+    hosts: names by which the server may be called besides localhost and addresses, None: any.
 
     max_body_bytes: of a request. max_waiting: choices that may wait for those that run. timeout_s: for a request, from
     its arrival to the last byte of its answer. grace_s: for the requests that run when the server is told to end.
@@ -30,8 +30,12 @@ class Settings:
     grace_s: float = GRACE_S
 
     def __post_init__(self) -> None:
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable() and self.api_key):
-            raise InputError("the API key must be some printable ASCII characters: it travels in an HTTP header")
+        key = self.api_key
+        if key is not None and not (key and key.isascii() and key.isprintable() and key.strip() == key):
+            raise InputError(
+                "the API key must be some printable ASCII characters, without spaces around them: it travels in an HTTP"
+                " header"
+            )
         if self.max_body_bytes < 1:
             raise InputError(f"--max-body-bytes must be at least 1, not {self.max_body_bytes}")
         if self.max_waiting < 0:

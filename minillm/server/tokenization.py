@@ -18,13 +18,15 @@ class TokenizeRequest(Strict):
 
     model: str | None = Field(default=None, description="the name of the model that is served, a string")
     prompt: str | None = Field(default=None, description="a string")
-    messages: Annotated[list[Message], Field(min_length=1)] | None = Field(
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1)] | None = Field(
         default=None, description="a list of at least one message, each with a role and a content"
     )
     add_special_tokens: bool | None = Field(default=None, description="true or false; true where it is not given")
     add_generation_prompt: bool | None = Field(default=None, description="true or false; true where it is not given")
     return_token_strs: bool | None = Field(default=None, description="true or false")
-    tools: list[Tool] | None = Field(default=None, description="a list of tools, as in a chat")
+    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = Field(
+        default=None, description="a list of tools, as in a chat"
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None, description="an object of further variables for the chat template"
     )
@@ -43,7 +45,9 @@ class DetokenizeRequest(Strict):
     """POST /detokenize."""
 
     model: str | None = Field(default=None, description="the name of the model that is served, a string")
-    tokens: list[Annotated[int, Field(ge=0, lt=MAX_TOKEN_ID)]] = Field(description="a list of token ids")
+    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_TOKEN_ID)]], Field(fail_fast=True)] = Field(
+        description="a list of token ids"
+    )
 
 
 class Detokenized(BaseModel):
