@@ -6,11 +6,12 @@ import threading
 
 import httpx
 import pytest
-from serving import NAME, running, tiny_llm
+from serving import NAME, running, slow_down, tiny_llm
 
 from minillm import LLM
 from minillm.errors import InputError
 from minillm.serve import _settings, new_parser
+from minillm.server.lifecycle import end
 from minillm.server.settings import Settings
 from minillm.server.tokenization import tokenize
 
@@ -357,3 +358,51 @@ def test_names_are_looked_at_where_a_server_is_for_this_machine_alone_and_withou
     )
     assert hosts("--api-key", "k") is None
     assert hosts(here=False) is None
+
+
+def test_a_refused_body_that_does_not_end_is_not_waited_for(llm, monkeypatch) -> None:
+    monkeypatch.setattr("minillm.server.connection.HEAD_S", 0.3)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n"
+    with running(llm, Settings(api_key="k")) as server, server.connect() as client:
+        client.sendall(head)
+        answer = client.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 401")
+        client.sendall(b"x")  # takes away the time that uvicorn gives to silence
+        while client.recv(65536):
+            pass
+        server.wait_until(lambda: not server.server.server_state.connections)
+
+
+def test_more_connections_than_there_is_room_for_are_refused(llm, monkeypatch) -> None:
+    monkeypatch.setattr("minillm.server.connection.MAX_CONNECTIONS", 2)
+    with running(llm) as server, server.connect(), server.connect():
+        server.wait_until(lambda: len(server.server.server_state.connections) == 2)
+        refusal_on_the_wire(exchange(server, b""), 503, "too_many_connections")
+        server.wait_until(lambda: len(server.server.server_state.connections) == 2)
+
+
+@pytest.mark.parametrize("behind", [b"\r\n", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n", b"x" * 30_000])
+def test_a_client_that_sent_more_behind_its_body_is_seen_to_leave(llm, behind) -> None:
+    body = json.dumps({**TEXT, "max_tokens": 480}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with running(llm) as server:
+        slow_down(server, 0.05)
+        with server.connect() as client:
+            client.sendall(head.encode() + b"\r\n\r\n" + body)
+            server.wait_until(lambda: server.engine.requests)
+            (request,) = server.engine.requests.values()
+            client.sendall(behind)
+        server.wait_until(lambda: not server.engine.requests)
+        assert request.finish_reason == "abort"
+
+
+def test_a_body_that_stalls_at_the_server_s_end_is_told_so(llm) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+    with running(llm) as server, server.connect() as client:
+        client.sendall(head)
+        server.wait_until(lambda: server.lifecycle.active == 1)
+        server.call(end(server.server, server.serving, server.lifecycle, 0.0)).result(timeout=30)
+        refusal = b"".join(iter(lambda: client.recv(65536), b""))
+        head, _, told = refusal.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503")
+        assert json.loads(told)["error"]["code"] == "shutting_down"

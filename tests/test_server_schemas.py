@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from small_tokenizers import sentencepiece_backend, small_tokenizer
 from tiny import CHAT_TEMPLATE, tiny_config
 
@@ -14,7 +15,7 @@ from minillm.generation import Completion, TokenLogprob
 from minillm.metrics import request_metrics
 from minillm.sampling_params import SamplingParams
 from minillm.server.answers import Envelope, answer, failure
-from minillm.server.errors import RequestError, parse_json, parse_request
+from minillm.server.errors import MAX_FIELDS, RequestError, parse_json, parse_request
 from minillm.server.prepare import Prepared, Served, prepare
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
 from minillm.tokenizer import Tokenizer
@@ -332,6 +333,32 @@ def test_there_is_room_for_what_the_context_holds_and_no_more():
     assert (detail["code"], detail["param"]) == ("context_length_exceeded", "prompt")
     detail = refusal(chat, messages=[{"role": "user", "content": "long" * 50}])
     assert (detail["code"], detail["param"]) == ("context_length_exceeded", "messages")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (CompletionRequest, {"prompt": [""] * 50_000}),
+        (CompletionRequest, {"prompt": [1] * 50_000 + ["a"] * 50_000}),
+        (CompletionRequest, {"prompt": [["a"] * 1000] * 1000}),
+        (CompletionRequest, {"prompt": "a", "stop_token_ids": [""] * 50_000}),
+        (ChatCompletionRequest, {"messages": [{"role": "nobody"}] * 50_000}),
+        (ChatCompletionRequest, {"messages": [{"role": "user", "content": [{}] * 50_000}]}),
+        (ChatCompletionRequest, {**CHAT, "tools": [{}] * 50_000}),
+    ],
+)
+def test_of_many_wrong_elements_few_are_looked_at(kind, fields):
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate({"model": "tiny", **fields})
+    assert caught.value.error_count() < 20
+
+
+def test_an_object_with_too_many_fields_is_refused_before_they_are_looked_at():
+    most = {str(i): 1 for i in range(MAX_FIELDS)}
+    assert parse_json(json.dumps(most).encode()) == most
+    for body in ({**most, "x": 1}, {"logit_bias": {**most, "x": 1}}, {"messages": [{**most, "x": 1}]}):
+        with pytest.raises(RequestError, match="an object of the JSON has 16,385 fields, and may have 16,384"):
+            parse_json(json.dumps(body).encode())
 
 
 def test_continuous_usage_is_refused_without_usage():

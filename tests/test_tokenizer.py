@@ -436,3 +436,18 @@ def test_gguf_qwen2_normalizes_to_nfc_as_its_published_tokenizer_does() -> None:
 def test_gguf_metadata_that_cannot_be_used_is_refused_by_name(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         Tokenizer.from_gguf(gguf_metadata(**changes))
+
+
+def test_a_long_text_has_the_ids_that_its_pipeline_gives_it(monkeypatch):
+    """By another call, which lets other threads run meanwhile."""
+    tokenizer = small_tokenizer()
+    text = "hello wörld \u200d 🙂 <|im_start|>\n" * 40
+    short = tokenizer.encode(text), tokenizer.encode(text, add_special_tokens=False)
+    monkeypatch.setattr("minillm.plain_pipelines.LONG_CHARACTERS", 100)
+    assert (tokenizer.encode(text), tokenizer.encode(text, add_special_tokens=False)) == short
+    sentencepiece = Tokenizer(sentencepiece_backend(), {})
+    text = "hello world " * 40
+    monkeypatch.setattr("minillm.plain_pipelines.LONG_CHARACTERS", 10**9)
+    short = sentencepiece.encode(text)
+    monkeypatch.setattr("minillm.plain_pipelines.LONG_CHARACTERS", 100)
+    assert sentencepiece.encode(text) == short
