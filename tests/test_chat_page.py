@@ -265,6 +265,43 @@ def test_what_goes_wrong_is_said_in_a_sentence_and_nothing_is_lost(browser, llm)
         assert len(page.texts(".turn.user .end")) == 1, "what has no answer is marked"
 
 
+def test_by_keyboard_and_in_a_hurry(browser, llm) -> None:
+    with opened(browser, llm) as (server, page, _):
+        slow_down(server, 0.02)
+        page.wait(lambda: page.text("about").startswith(NAME))
+        set_up(page, temperature=0, max_tokens=5000)
+        page.page.keyboard.insert_text(WORDS[0])
+        page.key("Tab")
+        assert page.js("document.activeElement.id") == "send"
+        page.key("Enter")
+        page.wait(lambda: page.js("strip.answer !== null && strip.answer.text.length") > 0, "an answer")
+        assert page.js("document.activeElement.id") == "stop", "the focus does not fall to nobody"
+        (request,) = server.engine.requests.values()
+        assert request.max_length == 512, "of 5,000 tokens, as many as there is room for"
+        page.key("Enter")
+        settle(page)
+        assert page.js("document.activeElement.id") == "message"
+        assert page.texts(".turn.assistant .end")[0].startswith("You stopped it")
+
+        asked = []
+        page.page.route("**/tokenize", lambda route: (asked.append(1), route.abort()))
+        page.page.click("#prompt-details summary")
+        page.page.focus("#message")
+        say(page, WORDS[1])
+        page.wait(lambda: page.js("strip.answer.tokens.length") > 20, "a longer answer")
+        assert len(asked) <= 2, "what could not be had is asked for once in an answer"
+        assert "cannot be reached" in page.text("prompt")
+
+        slow_down(server, 0.5)
+        page.key("Escape")
+        settle(page)
+        say(page, "not to be seen again")
+        page.page.click("#new")
+        page.wait(lambda: page.js("turns.length") == 0 and page.js("asking === null"), "a new conversation")
+        assert page.js("document.getElementById('message').value") == ""
+        server.wait_until(lambda: not server.engine.requests)
+
+
 def test_the_key_is_asked_for_and_stays_in_the_tab(browser, llm) -> None:
     with opened(browser, llm, Settings(api_key="s3cret")) as (_, page, __):
         page.wait(lambda: page.page.locator("#key-form").is_visible())
