@@ -76,9 +76,7 @@ class ServeReport(Report):
         """SIGTERM."""
         self._title(f"SIGTERM under load, with a grace of {run.grace_s:g} s")
         self._line("streams", _counts(run.ends), run.all_told)
-        self._line(
-            "whole ones", f"{_counts(run.verdicts)} to what they get alone", set(run.verdicts) <= {"equal", "close"}
-        )
+        self._verdicts("whole ones", run.verdicts)
         self._line("the process", f"ended after {run.seconds:.1f} s, exit code {run.exit_code}", run.exit_code == 0)
 
     def overhead(self, run: Overhead) -> None:
