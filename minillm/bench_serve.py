@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from minillm.cli import Parser, guarded, load_llm
-from minillm.errors import InputError, MissingError
-from minillm.serve import KEY_VARIABLE, new_parser
+from minillm.errors import InputError
+from minillm.serve import KEY_VARIABLE, check_installed, new_parser
 
 if TYPE_CHECKING:
     from minillm.benchmark.serving.asks import Alone
@@ -99,11 +99,7 @@ def _check(args: argparse.Namespace, flags: Sequence[str]) -> None:
 
 def _bench(args: argparse.Namespace, flags: Sequence[str]) -> int:
     _check(args, flags)
-    try:
-        import httpx  # noqa: F401
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise MissingError(f'bench_serve needs {error.name}: pip install -e ".[serve]"') from error
+    check_installed("bench_serve", "httpx", "prometheus_client")
     from minillm.benchmark.serving.tables import ServeReport
     from minillm.benchmark.serving.target import running, started
 

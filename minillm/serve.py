@@ -5,6 +5,7 @@ Everything that is said goes to stderr.
 
 import argparse
 import asyncio
+import importlib.util
 import ipaddress
 import os
 import socket
@@ -93,7 +94,7 @@ def new_parser() -> Parser:
 def _serve(args: argparse.Namespace) -> int:
     _settings(args)
     kv_bytes = checked_kv_bytes(args)
-    _check_installed()
+    check_installed("serving", "fastapi", "prometheus_client", "uvicorn")
     with _bound(args.host, args.port) as sock:
         settings = _settings(args, ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback)
         llm = load_llm(args)
@@ -125,13 +126,11 @@ def _settings(args: argparse.Namespace, is_this_machine: bool = False) -> "Setti
     )
 
 
-def _check_installed() -> None:
-    try:
-        import fastapi  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MissingError(f'serving needs {error.name}: pip install -e ".[serve]"') from error
+def check_installed(what: str, *modules: str) -> None:
+    """Raise MissingError where `what` lacks one of the modules that the serving extra brings."""
+    missing = next((name for name in modules if importlib.util.find_spec(name) is None), None)
+    if missing is not None:
+        raise MissingError(f'{what} needs {missing}: pip install -e ".[serve]"')
 
 
 def _bound(host: str, port: int) -> socket.socket:

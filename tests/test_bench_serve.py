@@ -210,6 +210,15 @@ def test_a_whole_run_with_a_server_of_its_own(capsys, tmp_path, monkeypatch) -> 
     assert out.count("exit code 0") == 2
 
 
+def test_a_server_of_its_own_with_a_key_is_asked_with_it(capsys, tmp_path, monkeypatch) -> None:
+    model = str(save_tiny_model(tmp_path / "tiny", num_hidden_layers=1, max_position_embeddings=512))
+    monkeypatch.setenv("MINILLM_API_KEY", "s3cret")
+    asked = ["--disconnect", "2", "--prompts", "1", "--words", "1", "1", "--outputs", "2", "2"]
+    code, out, _ = call(capsys, "bench_serve", *asked, "--", "--model", model, "--dtype", "float32")
+    assert code == 0
+    assert "ok others" in out
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -68,27 +68,15 @@ def answer(
     fields, used = envelope.fields(request, served), usage(prepared, generated)
     asked = [params for _, params in prepared.requests]
     if isinstance(request, ChatCompletionRequest):
-        choices = [_chat_choice(i, one, asked[i], served) for i, one in enumerate(generated)]
-        for choice, one, params in zip(choices, generated, asked, strict=True):
-            choice.token_ids = _asked_ids(request, one, params, served)
+        choices = [_chat_choice(request, i, one, asked[i], served) for i, one in enumerate(generated)]
         prompt_ids = list(prepared.prompts[0]) if request.return_token_ids else None
         return ChatCompletion(**fields, choices=choices, usage=used, prompt_token_ids=prompt_ids)
     per_prompt = len(generated) // len(prepared.prompts)
     texts = [
-        _completion_choice(i, one, asked[i], served, prepared.echoes[i // per_prompt])
+        _completion_choice(request, i, one, asked[i], served, prepared.echoes[i // per_prompt])
         for i, one in enumerate(generated)
     ]
-    for text, one, params in zip(texts, generated, asked, strict=True):
-        text.token_ids = _asked_ids(request, one, params, served)
-        text.prompt_token_ids = list(one.prompt_token_ids) if request.return_token_ids else None
     return Completion(**fields, choices=texts, usage=used)
-
-
-def _asked_ids(
-    request: ChatCompletionRequest | CompletionRequest, generated: Generated, params: SamplingParams, served: Served
-) -> list[int] | None:
-    """The ids of the tokens that the text shows, where they were asked for."""
-    return token_ids(shown_tokens(generated, params, served)) if request.return_token_ids else None
 
 
 def token_ids(shown: Sequence[Shown]) -> list[int]:
@@ -117,26 +105,44 @@ def usage(prepared: Prepared, generated: Sequence[Generated]) -> Usage:
     )
 
 
-def _chat_choice(index: int, generated: Generated, params: SamplingParams, served: Served) -> ChatChoice:
-    logprobs = None
-    if generated.logprobs is not None:
-        logprobs = chat_logprobs(shown_tokens(generated, params, served), served.tokenizer)
-    message = AssistantMessage(content=generated.text)
-    return ChatChoice(index=index, message=message, logprobs=logprobs, finish_reason=_reason(generated))
+def _chat_choice(
+    request: ChatCompletionRequest, index: int, generated: Generated, params: SamplingParams, served: Served
+) -> ChatChoice:
+    shown = _asked_tokens(request, generated, params, served)
+    return ChatChoice(
+        index=index,
+        message=AssistantMessage(content=generated.text),
+        logprobs=None if generated.logprobs is None else chat_logprobs(shown, served.tokenizer),
+        finish_reason=_reason(generated),
+        token_ids=token_ids(shown) if request.return_token_ids else None,
+    )
 
 
 def _completion_choice(
-    index: int, generated: Generated, params: SamplingParams, served: Served, echo: str
+    request: CompletionRequest, index: int, generated: Generated, params: SamplingParams, served: Served, echo: str
 ) -> CompletionChoice:
-    logprobs = None
+    shown, logprobs = _asked_tokens(request, generated, params, served), None
     if generated.logprobs is not None:
-        logprobs = completion_logprobs(shown_tokens(generated, params, served), served.tokenizer, len(echo))
+        logprobs = completion_logprobs(shown, served.tokenizer, len(echo))
         if generated.prompt_logprobs is not None:
             before = echoed_logprobs(generated.prompt_token_ids, generated.prompt_logprobs, served.tokenizer)
             logprobs = joined(before, logprobs)
     return CompletionChoice(
-        index=index, text=echo + generated.text, logprobs=logprobs, finish_reason=_reason(generated)
+        index=index,
+        text=echo + generated.text,
+        logprobs=logprobs,
+        finish_reason=_reason(generated),
+        token_ids=token_ids(shown) if request.return_token_ids else None,
+        prompt_token_ids=list(generated.prompt_token_ids) if request.return_token_ids else None,
     )
+
+
+def _asked_tokens(
+    request: ChatCompletionRequest | CompletionRequest, generated: Generated, params: SamplingParams, served: Served
+) -> list[Shown]:
+    """The tokens that the text shows, where their log-probabilities or ids were asked for."""
+    wanted = generated.logprobs is not None or request.return_token_ids
+    return shown_tokens(generated, params, served) if wanted else []
 
 
 def _reason(generated: Generated) -> FinishReason:

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from minillm.benchmark.serving.target import Target
+from minillm.benchmark.serving.reader import Heard
+from minillm.benchmark.serving.target import ANSWER_S, Target
 from minillm.quality import held_text
 
 CLOSE = 0.01
@@ -44,6 +45,10 @@ class Alone:
     offsets: tuple[int, ...]
     gaps: tuple[float, ...]
 
+    def verdict_on(self, heard: Heard) -> str:
+        """The same of a whole stream; or that it is not whole, and why."""
+        return self.verdict(heard.text) if heard.complete else f"not whole: {heard.error}"
+
     def verdict(self, text: str) -> str:
         """What `text` is to it: equal, "close" where it leaves it at a token that had a near rival, or different."""
         if text == self.text:
@@ -68,7 +73,7 @@ def asks(count: int, words: tuple[int, int], tokens: tuple[int, int], seed: int 
 
 def answers_alone(target: Target, wanted: Sequence[Ask]) -> list[Alone]:
     """The answers, one request at a time."""
-    with httpx.Client(base_url=target.url, headers=target.headers, timeout=600) as client:
+    with httpx.Client(base_url=target.url, headers=target.headers, timeout=ANSWER_S) as client:
         return [_alone(client, target.model, ask) for ask in wanted]
 
 

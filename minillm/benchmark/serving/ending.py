@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import httpx
-
 from minillm.benchmark.serving.asks import Alone
 from minillm.benchmark.serving.reader import Heard, listen
 from minillm.benchmark.serving.target import Target
@@ -46,8 +44,7 @@ async def end(target: Target, alone: Sequence[Alone], clients: int, grace_s: flo
             await asyncio.sleep(0.02)
         return time.perf_counter() - began, process.returncode
 
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=target.url, headers=target.headers, timeout=600, limits=limits) as client:
+    async with target.client() as client:
         telling = asyncio.create_task(tell())
         asked = [alone[i % len(alone)] for i in range(clients)]
         heard = await asyncio.gather(*(listen(client, one.ask.body(target.model, max_tokens=tokens)) for one in asked))

@@ -15,6 +15,9 @@ from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
 from minillm.server.tokenization import DetokenizeRequest, TokenizeRequest
 
 AT_A_TIME = 8
+REFUSAL_S = 60.0
+"""What takes longer counts as a hang."""
+
 SHAPE = {"message", "type", "param", "code"}
 KINDS = {
     "/v1/chat/completions": ChatCompletionRequest,
@@ -61,7 +64,7 @@ async def fuzz(target: Target, bodies: int, seed: int = 0) -> Fuzzed:
             elif not _is_refusal(response):
                 wrong.append(f"{response.status_code} at {path}: {data[:200]!r}: {response.text[:200]}")
 
-    async with httpx.AsyncClient(base_url=target.url, headers=target.headers, timeout=60) as client:
+    async with target.client(REFUSAL_S) as client:
         await asyncio.gather(*(send(client) for _ in range(AT_A_TIME)))
     return Fuzzed(bodies, statuses, valid, tuple(wrong))
 

@@ -50,11 +50,11 @@ async def leave(target: Target, alone: Sequence[Alone], clients: int, seed: int 
         while True:
             one = alone[next(turns) % len(alone)]
             heard = await listen(client, one.ask.body(target.model))
-            verdicts[one.verdict(heard.text) if heard.complete else f"not whole: {heard.error}"] += 1
+            verdicts[one.verdict_on(heard)] += 1
             if sum(moments.values()) >= clients:
                 return
 
-    async with httpx.AsyncClient(base_url=target.url, headers=target.headers, timeout=600) as client:
+    async with target.client() as client:
         others = [asyncio.create_task(stay(client)) for _ in range(OTHERS)]
         await asyncio.gather(*(come_and_go() for _ in range(AT_A_TIME)))
         await asyncio.gather(*others)

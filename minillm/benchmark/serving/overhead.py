@@ -5,8 +5,6 @@ import statistics
 import time
 from dataclasses import dataclass
 
-import httpx
-
 from minillm.benchmark.serving.asks import Ask
 from minillm.benchmark.serving.reader import listen
 from minillm.benchmark.serving.target import Target
@@ -67,7 +65,7 @@ def _step_alone(llm: LLM, engine: Engine, ask: Ask) -> float:
 
 async def _ask(target: Target, ask: Ask) -> float:
     """Seconds from a token to the next one, the mean over a request."""
-    async with httpx.AsyncClient(base_url=target.url, headers=target.headers, timeout=600) as client:
+    async with target.client() as client:
         heard = await listen(client, ask.body(target.model))
     if heard.tpot_s is None:
         raise InputError(f"the server did not answer: {heard.error}")

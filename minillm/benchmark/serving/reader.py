@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+from minillm.server.event_stream import EventReader
+
 
 @dataclass
 class Heard:
@@ -44,17 +46,16 @@ async def listen(client: httpx.AsyncClient, body: dict[str, Any], path: str = "/
             if response.status_code != 200:
                 heard.error = f"{response.status_code}: {(await response.aread())[:300].decode(errors='replace')}"
                 return heard
-            async for line in response.aiter_lines():
-                _take(heard, line)
+            events = EventReader()
+            async for received in response.aiter_bytes():
+                for data in events.feed(received):
+                    _take(heard, data)
     except httpx.HTTPError as error:
         heard.error = f"{type(error).__name__}: {error}"
     return heard
 
 
-def _take(heard: Heard, line: str) -> None:
-    if not line.startswith("data: "):
-        return
-    data = line[len("data: ") :]
+def _take(heard: Heard, data: str) -> None:
     if data == "[DONE]":
         heard.complete = True
         return

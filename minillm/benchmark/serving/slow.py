@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import httpx
-
 from minillm.benchmark.serving.asks import Alone
 from minillm.benchmark.serving.reader import listen
 from minillm.benchmark.serving.target import Target
@@ -47,13 +45,12 @@ async def read_beside(target: Target, alone: Sequence[Alone], slow: int) -> Besi
     verdicts, turns = Counter[str](), itertools.count()
     times: dict[bool, list[float]] = {True: [], False: []}
     whole = 0
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=target.url, headers=target.headers, timeout=600, limits=limits) as client:
+    async with target.client() as client:
 
         async def be_ordinary() -> float | None:
             one = alone[next(turns) % len(alone)]
             heard = await listen(client, one.ask.body(target.model))
-            verdicts[one.verdict(heard.text) if heard.complete else f"not whole: {heard.error}"] += 1
+            verdicts[one.verdict_on(heard)] += 1
             return heard.tpot_s
 
         for reads in [True, False] * ROUNDS:

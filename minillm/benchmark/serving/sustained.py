@@ -68,14 +68,13 @@ async def sustain(target: Target, alone: Sequence[Alone], clients: int, seconds:
                 resident.append((time.perf_counter() - began, now.resident_bytes))
             await asyncio.sleep(LOOK_EVERY_S)
 
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=target.url, headers=target.headers, timeout=600, limits=limits) as client:
+    async with target.client() as client:
         with probed(target.url) as health:
             looking = asyncio.create_task(look())
             await asyncio.gather(*(be_a_client(client) for _ in range(clients)))
             looking.cancel()
     took = time.perf_counter() - began
-    verdicts = Counter(one.verdict(heard.text) if heard.complete else "not whole" for one, heard in found)
+    verdicts = Counter(one.verdict_on(heard) for one, heard in found)
     after, at_last = target.at_rest(), target.samples()
     looked, hit = (at_last[name] - counted[name] for name in HITS)
     return Sustained(

@@ -9,15 +9,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from minillm.errors import InputError
+from minillm.serve import KEY_VARIABLE
 
 START_S = 600.0
 """For a server to load its model."""
+
+ANSWER_S = 600.0
+"""For an answer: as long as a server gives one."""
 
 QUIET_S = 60.0
 """For a server to be done with what nobody waits for any more."""
@@ -48,7 +52,12 @@ class Target:
     @property
     def headers(self) -> dict[str, str]:
         """What each request carries."""
-        return {} if self.key is None else {"authorization": f"Bearer {self.key}"}
+        return _headers(self.key)
+
+    def client(self, timeout_s: float = ANSWER_S) -> httpx.AsyncClient:
+        """For as many requests at a time as there are."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=timeout_s, limits=limits)
 
     def samples(self) -> dict[str, float]:
         """What /metrics says, by name; of a histogram its sum and count."""
@@ -87,13 +96,16 @@ class Target:
 def running(url: str, key: str | None = None) -> Target:
     """A server that answers at `url`. Raises InputError where none does."""
     url = url.rstrip("/").removesuffix("/v1")
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
-        answer = httpx.get(f"{url}/v1/models", headers=headers, timeout=10)
+        answer = httpx.get(f"{url}/v1/models", headers=_headers(key), timeout=10)
         answer.raise_for_status()
         return Target(url, answer.json()["data"][0]["id"], key)
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, IndexError) as error:
         raise InputError(f"no server answers at {url!r}: {error}") from None
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"authorization": f"Bearer {key}"}
 
 
 @contextlib.contextmanager
@@ -105,8 +117,7 @@ def started(flags: Sequence[str]) -> Iterator[Target]:
     command = [sys.executable, "-m", "minillm.serve", *flags, "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8", errors="replace") as process:
         try:
-            url = _address(process)
-            yield Target(url, running(url, os.environ.get("MINILLM_API_KEY")).model, None, process)
+            yield replace(running(_address(process), os.environ.get(KEY_VARIABLE)), process=process)
         finally:
             process.send_signal(signal.SIGKILL)
 
