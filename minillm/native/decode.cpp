@@ -53,13 +53,13 @@ constexpr int MOST_POSITIONS = 192;
 class Input {
   public:
     Input(int batch, int widest)
-        : batch_(batch), widest_(padded(widest)), values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()),
+        : batch_(batch), widest_(padded(widest)), values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()), less_(values_.size() / 4),
           scale_(size_t(batch) * (widest_ / GROUP + 1)), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
 
     float* row(int b) { return &values_[size_t(b) * widest_]; }
     Activation operator[](int b) {
         const size_t group = size_t(b) * (widest_ / GROUP + 1);
-        return {row(b), &arranged_[size_t(b) * widest_], &codes_[size_t(b) * widest_], &scale_[group], &sum_[group],
+        return {row(b), &arranged_[size_t(b) * widest_], &codes_[size_t(b) * widest_], &less_[size_t(b) * widest_ / 4], &scale_[group], &sum_[group],
                 &last_sums_[size_t(b) * LANES]};
     }
     void ready_for(const Matrix& w) {
@@ -74,11 +74,13 @@ class Input {
     int batch_, widest_;
     std::vector<float> values_, arranged_;
     std::vector<int8_t> codes_;
+    std::vector<int32_t> less_;
     std::vector<float> scale_, sum_, last_sums_;
 };
 
 void rms_norm(const float* x, const float* weight, int n, float eps, float* out) {
-    const float squares = float_dot(x, x, n);
+    float squares;
+    float_dots<1>(x, 0, x, n, &squares);
     const float factor = 1 / std::sqrt(squares / n + eps);
     for (int i = 0; i < n; i++) out[i] = x[i] * factor * weight[i];
 }
@@ -121,8 +123,18 @@ template <class Take> void products(const Matrix& w, int from, int to, Input& in
     auto with_bias = [&](int b, int row, float product) { take(b, row, product + (w.bias ? w.bias[row] : 0)); };
     if (by_tiles(w, input.batch()))
         return multiply_by_tiles(w, from, to, for_tiles(input[0], w), input.apart(), input.batch(), with_bias);
-    for (int row = from; row < to; row++)
-        for (int b = 0; b < input.batch(); b++) with_bias(b, row, row_dot(w, row, input[b]));
+    const int apart = (to - from) / STREAMS;
+    float dots[STREAMS];
+    for (int row = from; row < from + apart; row++)
+        for (int b = 0; b < input.batch(); b++) {
+            row_dots<STREAMS>(w, row, apart, input[b], dots);
+            for (int n = 0; n < STREAMS; n++) with_bias(b, row + n * apart, dots[n]);
+        }
+    for (int row = from + STREAMS * apart; row < to; row++)
+        for (int b = 0; b < input.batch(); b++) {
+            row_dots<1>(w, row, 0, input[b], dots);
+            with_bias(b, row, dots[0]);
+        }
 }
 
 // `work(from, to)` for each piece of 0..rows, once `input` is prepared and made ready for W.

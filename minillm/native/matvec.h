@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "codes.h"
 #include "vectors.h"
 
 enum Format { FLOAT32, BFLOAT16, INT8, Q8_0, Q4_0, Q4_1 };  // see minillm/quantization.py
 
-constexpr int GROUP = 32;  // neighbours in a row that share a scale
+constexpr int AHEAD = 1024;    // bytes: what lies there is asked for
+constexpr int STREAMS = 4;     // places at which a matrix is read at the same time: memory is faster for several
 
 struct Matrix {
     const void* codes;    // [rows, columns] float32, bfloat16 or int8; of 4 bits [rows, columns / 2], two codes per byte
@@ -25,6 +27,7 @@ struct Activation {
     float* values;    // [columns]
     float* arranged;  // [columns]
     int8_t* codes;    // [columns]
+    int32_t* less;    // [columns / 4]: -128 * the sum of four codes
     float* scale;     // [columns / GROUP]
     float* sum;       // [columns / GROUP]: scale * the sum of the group's codes
     float* last_sums; // [8]: those of the groups behind the last whole eight, behind zeros
@@ -36,11 +39,12 @@ static void quantize(const Activation& x, int columns) {
         const float most = largest_magnitude(values, GROUP);
         const float to_code = most > 0 ? 127 / most : 0;
         int total = 0;
+        int32_t* less = std::fill_n(x.less + g * LANES, LANES, 0) - LANES;
         for (int i = 0; i < GROUP; i++) {
             // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
             const int code = int((values[i] * to_code + 12582912.0f) - 12582912.0f);
             x.codes[g * GROUP + i] = int8_t(code);
-            total += code;
+            total += code, less[i / 4] -= 128 * code;
         }
         x.scale[g] = most / 127;
         x.sum[g] = x.scale[g] * total;
@@ -50,11 +54,16 @@ static void quantize(const Activation& x, int columns) {
 }
 
 // The order in which codes of 4 bits are unpacked. A group's 16 bytes hold codes 0..15 in their lower halves and 16..31
-// in their upper ones, so two groups in a row give first both first halves, then both second halves.
+// in their upper ones, so a quad of groups gives first all first halves, then all second halves.
 static void arrange_for_nibbles(const Activation& x, int columns) {
-    constexpr int HALF = GROUP / 2;
-    for (int i = 0; i + 2 * GROUP <= columns; i += 2 * GROUP)  // a | b | c | d becomes a | c | b | d
-        std::swap_ranges(x.codes + i + HALF, x.codes + i + GROUP, x.codes + i + GROUP);
+    int8_t second[QUAD * HALF];
+    for (int8_t* quad = x.codes; quad < x.codes + columns; quad += QUAD * GROUP) {
+        for (int g = 0; g < QUAD; g++) {
+            std::copy_n(quad + g * GROUP + HALF, HALF, second + g * HALF);
+            std::copy_n(quad + g * GROUP, HALF, quad + g * HALF);
+        }
+        std::copy_n(second, QUAD * HALF, quad + QUAD * HALF);
+    }
 }
 
 static void make_ready(const Activation& x, const Matrix& w) {
@@ -67,76 +76,27 @@ static void make_ready(const Activation& x, const Matrix& w) {
     }
 }
 
-template <class Number> static inline float float_dot(const Number* w, const float* x, int columns) {
-    f32x8 a{}, b{}, c{}, d{}, one, other;  // four sums at a time: an addition waits for the one before it
+// The products of ROWS rows, `apart` numbers from one to the next, with x.
+template <int ROWS, class Number>
+static inline void float_dots(const Number* w, int64_t apart, const float* x, int columns, float* out) {
+    f32x8 even[ROWS] = {}, odd[ROWS] = {}, one, other;  // two sums each: an addition waits for the one before it
+    auto add = [&](int i) {
+        for (int r = 0; r < ROWS; r++) {
+            load16(w + r * apart + i, one, other);
+            even[r] += one * load8(x + i), odd[r] += other * load8(x + i + LANES);
+        }
+    };
     int i = 0;
     for (; i + 4 * LANES <= columns; i += 4 * LANES) {
-        for (size_t n = 0; n < 4 * LANES * sizeof(Number); n += LINE) fetch_ahead((const char*)(w + i) + n, 1024);
-        load16(w + i, one, other);
-        a += one * load8(x + i), b += other * load8(x + i + LANES);
-        load16(w + i + 2 * LANES, one, other);
-        c += one * load8(x + i + 2 * LANES), d += other * load8(x + i + 3 * LANES);
+        for (int r = 0; r < ROWS; r++)
+            for (size_t n = 0; n < 4 * LANES * sizeof(Number); n += LINE) fetch_ahead((const char*)(w + r * apart + i) + n, AHEAD);
+        add(i), add(i + 2 * LANES);
     }
-    if (i + 2 * LANES <= columns) {
-        load16(w + i, one, other);
-        a += one * load8(x + i), b += other * load8(x + i + LANES);
-        i += 2 * LANES;
+    if (i + 2 * LANES <= columns) add(i), i += 2 * LANES;
+    for (int r = 0; r < ROWS; r++) {
+        out[r] = sum(even[r] + odd[r]);
+        for (int n = i; n < columns; n++) out[r] += widen(w[r * apart + n]) * x[n];
     }
-    float rest = 0;
-    for (; i < columns; i++) rest += widen(w[i]) * x[i];
-    return sum((a + b) + (c + d)) + rest;
-}
-
-#if WITH_AVX2
-
-static inline f32x8 sums_of_four(__m256i pairs) {  // 16 sums of 2 products, in 16 bits -> 8 sums of 4, in float32
-    return (f32x8)_mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-// The products of 32 codes of each, as 8 sums of 4. The instruction wants one side without signs: |w|, and x with w's.
-static inline f32x8 products(const int8_t* w, const int8_t* x) {
-    const __m256i codes = load<__m256i>(w);
-    return sums_of_four(_mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(load<__m256i>(x), codes)));
-}
-
-// Two groups of codes of 4 bits, in 32 bytes: four sums for the one, then four for the other.
-static inline f32x8 products_of_two_groups(const uint8_t* w, const int8_t* x) {
-    const __m256i bytes = load<__m256i>(w), low_half = _mm256_set1_epi8(15);
-    const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(bytes, low_half), load<__m256i>(x));
-    const __m256i second = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), low_half), load<__m256i>(x + 32));
-    return sums_of_four(_mm256_add_epi16(first, second));
-}
-
-static inline f32x8 four_of_each(const float* two) {  // two[0] four times, then two[1] four times
-    const __m256 both = (__m256)_mm256_broadcast_sd((const double*)two);
-    return (f32x8)_mm256_permutevar8x32_ps(both, _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1));
-}
-
-#else
-
-static inline f32x8 products(const int8_t* w, const int8_t* x) {
-    f32x8 total{};
-    for (int i = 0; i < GROUP; i++) total[i / 4] += int(w[i]) * int(x[i]);
-    return total;
-}
-static inline f32x8 products_of_two_groups(const uint8_t* w, const int8_t* x) {
-    f32x8 total{};
-    for (int i = 0; i < GROUP; i++) total[i / 4] += int(w[i] & 15) * int(x[i]) + int(w[i] >> 4) * int(x[i + GROUP]);
-    return total;
-}
-static inline f32x8 four_of_each(const float* two) {
-    f32x8 all;
-    for (int i = 0; i < LANES; i++) all[i] = two[i / 4];
-    return all;
-}
-
-#endif
-
-// One group of codes of 4 bits: the last of a row with an odd number of them.
-static inline float product_of_one_group(const uint8_t* w, const int8_t* x) {
-    int total = 0;
-    for (int i = 0; i < GROUP / 2; i++) total += (w[i] & 15) * x[i] + (w[i] >> 4) * x[i + GROUP / 2];
-    return total;
 }
 
 static inline f32x8 halves8(const uint16_t* p) {
@@ -149,15 +109,14 @@ static inline f32x8 halves8(const uint16_t* p) {
 #endif
 }
 
-// What the scales of a row's groups come to: out[g] = scale[g] * x.scale[g].
-static inline void join_scales(const uint16_t* scale, const Activation& x, int groups, float* out) {
-    if (groups < LANES) {
-        for (int g = 0; g < groups; g++) out[g] = from_half(scale[g]) * x.scale[g];
-        return;
-    }
-    for (int g = 0; g + LANES <= groups; g += LANES) store(out + g, halves8(scale + g) * load8(x.scale + g));
-    const int last = groups - LANES;  // the last eight: some of them a second time, to the same result
-    if (groups % LANES) store(out + last, halves8(scale + last) * load8(x.scale + last));
+// What the scales of some neighbouring groups, at most QUAD of them, come to together with those of x.
+static inline f32x4 four_scales(const uint16_t* scale, const float* x, int groups) {
+#if WITH_AVX2
+    if (groups == QUAD) return (f32x4)_mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)scale)) * load<f32x4>(x);
+#endif
+    f32x4 all{};
+    for (int g = 0; g < groups; g++) all[g] = from_half(scale[g]) * x[g];
+    return all;
 }
 
 // What the least values of a row's groups contribute: least[g] * (the sum of x in group g), in eight sums.
@@ -172,51 +131,52 @@ static inline f32x8 offsets(const uint16_t* least, const Activation& x, int grou
     return total;
 }
 
-static inline f32x8 int8_dot(const int8_t* w, const float* scale, const Activation& x, int groups) {
-    f32x8 even{}, odd{};
+// For ROWS rows of codes, `apart` bytes from each other: the sum of `products(codes, g, groups, r)` over the groups of a row,
+// QUAD at a time. A row's quad has `bytes` bytes.
+template <int ROWS, class Products>
+static inline void code_dots(const char* w, int64_t apart, int bytes, int groups, Sums* out, Products products) {
+    Sums total[ROWS] = {};
     int g = 0;
-    for (; g + 2 <= groups; g += 2) {
-        fetch_ahead(w + g * GROUP, 2048);
-        even += products(w + g * GROUP, x.codes + g * GROUP) * scale[g];
-        odd += products(w + (g + 1) * GROUP, x.codes + (g + 1) * GROUP) * scale[g + 1];
-    }
-    if (g < groups) even += products(w + g * GROUP, x.codes + g * GROUP) * scale[g];
-    return even + odd;
+    for (; g + QUAD <= groups; g += QUAD, w += bytes)
+        for (int r = 0; r < ROWS; r++) {
+            for (int n = 0; n < bytes; n += LINE) fetch_ahead(w + r * apart + n, AHEAD);
+            total[r] += products(w + r * apart, g, QUAD, r);
+        }
+    if (g < groups)
+        for (int r = 0; r < ROWS; r++) total[r] += products(w + r * apart, g, groups - g, r);
+    std::copy(total, total + ROWS, out);
 }
 
-static inline f32x8 int4_dot(const uint8_t* w, const float* scale, const Activation& x, int groups) {
-    constexpr int BYTES = GROUP / 2;
-    f32x8 one{}, other{};
-    int g = 0;
-    for (; g + 4 <= groups; g += 4) {
-        fetch_ahead(w + g * BYTES, 2048);
-        one += products_of_two_groups(w + g * BYTES, x.codes + g * GROUP) * four_of_each(scale + g);
-        other += products_of_two_groups(w + (g + 2) * BYTES, x.codes + (g + 2) * GROUP) * four_of_each(scale + g + 2);
-    }
-    if (g + 2 <= groups) {
-        one += products_of_two_groups(w + g * BYTES, x.codes + g * GROUP) * four_of_each(scale + g);
-        g += 2;
-    }
-    if (g < groups) other[0] += product_of_one_group(w + g * BYTES, x.codes + g * GROUP) * scale[g];
-    return one + other;
-}
-
-constexpr int MOST_COLUMNS = 65536;  // room on the stack for the scales of a row
-
-// One row of W times x, which `make_ready` has made ready for W.
-static inline float row_dot(const Matrix& w, int row, const Activation& x) {
+// ROWS rows of W, `apart` rows from one to the next, times x, which `make_ready` has made ready for W.
+template <int ROWS>
+static inline void row_dots(const Matrix& w, int row, int apart, const Activation& x, float* out) {
     const int columns = w.columns, groups = columns / GROUP;
-    const size_t at = row * w.row_bytes;
+    const int64_t at = row * w.row_bytes, bytes = apart * w.row_bytes;
     const char* codes = (const char*)w.codes + at;
-    if (w.format == FLOAT32) return float_dot((const float*)codes, x.arranged, columns);
-    if (w.format == BFLOAT16) return float_dot((const bf16*)codes, x.arranged, columns);
-    if (w.format == INT8) return sum(int8_dot((const int8_t*)codes, x.scale, x, groups)) * ((const float*)w.scale)[row];
-
-    const uint16_t* scale = (const uint16_t*)((const char*)w.scale + at);
-    float scales[MOST_COLUMNS / GROUP];
-    join_scales(scale, x, groups, scales);
-    if (w.format == Q8_0) return sum(int8_dot((const int8_t*)codes, scales, x, groups));
-    const f32x8 products = int4_dot((const uint8_t*)codes, scales, x, groups);
-    if (w.format == Q4_0) return sum(products - 8 * offsets(scale, x, groups));
-    return sum(products + offsets((const uint16_t*)((const char*)w.minimum + at), x, groups));
+    if (w.format == FLOAT32) return float_dots<ROWS>((const float*)codes, bytes / sizeof(float), x.arranged, columns, out);
+    if (w.format == BFLOAT16) return float_dots<ROWS>((const bf16*)codes, bytes / sizeof(bf16), x.arranged, columns, out);
+    const char *scale = (const char*)w.scale + at, *minimum = (const char*)w.minimum + at;
+    auto scales = [&](int g, int n, int r) { return four_scales((const uint16_t*)(scale + r * bytes) + g, x.scale + g, n); };
+    auto int8_products = [&](const char* codes, int g, int n, f32x4 scales) {
+        return scaled_products((const int8_t*)codes, x.codes + g * GROUP, x.less + g * LANES, scales, n);
+    };
+    Sums sums[ROWS];
+    if (w.format == INT8)
+        code_dots<ROWS>(codes, bytes, QUAD * GROUP, groups, sums, [&](const char* codes, int g, int n, int) {
+            return int8_products(codes, g, n, load<f32x4>(x.scale + g));
+        });
+    else if (w.format == Q8_0)
+        code_dots<ROWS>(codes, bytes, QUAD * GROUP, groups, sums, [&](const char* codes, int g, int n, int r) {
+            return int8_products(codes, g, n, scales(g, n, r));
+        });
+    else
+        code_dots<ROWS>(codes, bytes, QUAD * HALF, groups, sums, [&](const char* codes, int g, int n, int r) {
+            return scaled_nibble_products((const uint8_t*)codes, x.codes + g * GROUP, scales(g, n, r), n);
+        });
+    for (int r = 0; r < ROWS; r++) {
+        if (w.format == Q4_0) sums[r] -= widened(8 * offsets((const uint16_t*)(scale + r * bytes), x, groups));
+        if (w.format == Q4_1) sums[r] += widened(offsets((const uint16_t*)(minimum + r * bytes), x, groups));
+        out[r] = sum(sums[r]);
+        if (w.format == INT8) out[r] *= ((const float*)w.scale)[row + r * apart];
+    }
 }

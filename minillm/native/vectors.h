@@ -12,6 +12,7 @@
 #endif
 
 typedef float f32x8 __attribute__((vector_size(32)));
+typedef float f32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
 
@@ -138,12 +139,16 @@ static inline f32x8 sums(const f32x8* v) {
 
 // The value of a float16, from its bits: sign, 5 bits of exponent, 10 of fraction.
 static inline float from_half(uint16_t half) {
+#if WITH_AVX2
+    return _cvtsh_ss(half);
+#else
     uint32_t bits = uint32_t(half & 0x7fff) << 13;
     float value;
     std::memcpy(&value, &bits, sizeof value);
     value *= 0x1p112f;  // the exponent counts from -15 in the one format and from -127 in the other
     if ((half & 0x7c00) == 0x7c00) value = half & 0x3ff ? NAN : INFINITY;
     return half & 0x8000 ? -value : value;
+#endif
 }
 
 // e^x for x <= 0, to about 2 parts in 10^7. 2^t is 2^whole times 2^rest: the first is an exponent, the second a short

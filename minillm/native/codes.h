@@ -1,0 +1,113 @@
+// Products of codes: weights in whole numbers of 8 or 4 bits, with a vector in whole numbers of 8. Sums of such products are
+// exact; each group's sum is then multiplied with the scales of its two sides. Three times the same: with the dot products
+// of AVX-512 (VNNI), with AVX2, and in plain C++.
+#pragma once
+
+#include "vectors.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
+#define WITH_VNNI 1
+typedef f32xN Sums;
+#else
+typedef f32x8 Sums;
+#endif
+
+constexpr int GROUP = 32;  // neighbours in a row that share a scale
+constexpr int HALF = GROUP / 2;
+
+#if WITH_AVX2
+
+static inline f32x8 sums_of_four(__m256i pairs) {  // 16 sums of 2 products, in 16 bits -> 8 sums of 4, in float32
+    return (f32x8)_mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+// The products of 32 codes of each, as 8 sums of 4. The instruction wants one side without signs: |w|, and x with w's.
+static inline f32x8 products(const int8_t* w, const int8_t* x) {
+    const __m256i codes = load<__m256i>(w);
+    return sums_of_four(_mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(load<__m256i>(x), codes)));
+}
+
+// Two groups of codes of 4 bits, in 32 bytes: four sums for the one, then four for the other. `low` meets the codes in the
+// lower halves of the bytes, `high` those in the upper ones.
+static inline f32x8 nibble_products(const uint8_t* w, const int8_t* low, const int8_t* high) {
+    const __m256i bytes = load<__m256i>(w), low_half = _mm256_set1_epi8(15);
+    const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(bytes, low_half), load<__m256i>(low));
+    const __m256i second = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), low_half), load<__m256i>(high));
+    return sums_of_four(_mm256_add_epi16(first, second));
+}
+
+#else
+
+static inline f32x8 products(const int8_t* w, const int8_t* x) {
+    f32x8 total{};
+    for (int i = 0; i < GROUP; i++) total[i / 4] += int(w[i]) * int(x[i]);
+    return total;
+}
+static inline f32x8 nibble_products(const uint8_t* w, const int8_t* low, const int8_t* high) {
+    f32x8 total{};
+    for (int i = 0; i < GROUP; i++) total[i / 4] += int(w[i] & 15) * int(low[i]) + int(w[i] >> 4) * int(high[i]);
+    return total;
+}
+
+#endif
+
+// One group of codes of 4 bits: the last of a row with an odd number of them.
+static inline float product_of_one_group(const uint8_t* w, const int8_t* low, const int8_t* high) {
+    int total = 0;
+    for (int i = 0; i < HALF; i++) total += (w[i] & 15) * low[i] + (w[i] >> 4) * high[i];
+    return total;
+}
+
+// `QUAD` groups at a time; at the end of a row, perhaps fewer. There, x has zeros.
+constexpr int QUAD = 4;
+
+#if WITH_VNNI
+
+static inline __m512i load_bytes(const void* from, int count) {  // at most 64; zeros behind them
+    return _mm512_maskz_loadu_epi8(count >= 64 ? ~0ull : count > 0 ? (1ull << count) - 1 : 0, from);
+}
+static inline __m512 spread(f32x4 scales, __m512i which) { return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales)); }
+
+// Groups of codes of 8 bits with their scales. The instruction adds the products of four codes to a sum at once, and wants
+// one side without signs: w + 128. What that adds to a sum is 128 times four codes of x; `less` begins with as much less.
+static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t* less, f32x4 scales, int groups) {
+    auto sixteen_sums = [&](int from) {
+        const __m512i codes = _mm512_xor_si512(load_bytes(w + from, groups * GROUP - from), _mm512_set1_epi8(-128));
+        return (Sums)_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(load<__m512i>(less + from / 4), codes, load<__m512i>(x + from)));
+    };
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    return sixteen_sums(0) * (Sums)spread(scales, first) +
+           sixteen_sums(2 * GROUP) * (Sums)spread(scales, _mm512_add_epi32(first, _mm512_set1_epi32(2)));
+}
+
+// Groups of codes of 4 bits with their scales.
+static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32x4 scales, int groups) {
+    const __m512i bytes = load_bytes(w, groups * HALF), low_half = _mm512_set1_epi8(15);
+    __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, low_half), load<__m512i>(x));
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_half);
+    sums = _mm512_dpbusd_epi32(sums, high, load<__m512i>(x + QUAD * HALF));
+    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)spread(scales, _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+}
+
+static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m256)v); }
+
+#else
+
+static inline f32x8 four_of_each(float one, float other) { return f32x8{one, one, one, one, other, other, other, other}; }
+
+static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t*, f32x4 scales, int groups) {
+    Sums total{};
+    for (int g = 0; g < groups; g++) total += products(w + g * GROUP, x + g * GROUP) * scales[g];
+    return total;
+}
+static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32x4 scales, int groups) {
+    Sums total{};
+    int g = 0;
+    for (; g + 2 <= groups; g += 2)
+        total += nibble_products(w + g * HALF, x + g * HALF, x + (QUAD + g) * HALF) * four_of_each(scales[g], scales[g + 1]);
+    if (g < groups) total[0] += product_of_one_group(w + g * HALF, x + g * HALF, x + (QUAD + g) * HALF) * scales[g];
+    return total;
+}
+static inline Sums widened(f32x8 v) { return v; }
+
+#endif
