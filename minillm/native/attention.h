@@ -59,10 +59,11 @@ struct Block {
     }
 };
 
-// q, and the sums that are made, are in the order in which `load16` gives keys and values.
-template <int QUERIES, class Number>
+// q, and the sums that are made, are in the order in which `load_pair` gives keys and values.
+template <int QUERIES, class Vector, class Number>
 static void add_block(const float* q, const CacheView& cache, const Block& block, int head_dim, float factor, Part* parts) {
     const Number *k = (const Number*)cache.keys, *v = (const Number*)cache.values;
+    constexpr int lanes = lanes_of<Vector>;
     const int positions = block.positions;
     alignas(32) float weights[QUERIES][BLOCK];
     for (int p = 0; p < positions; p += LANES) {
@@ -70,23 +71,27 @@ static void add_block(const float* q, const CacheView& cache, const Block& block
         for (int n = 0; n < std::min(LANES, positions - p); n++) {
             const Number* key = k + block.rows[p + n] * head_dim;
             fetch_row(v + block.rows[p + n] * head_dim, head_dim);
-            f32x8 dot[QUERIES] = {}, one, other;
-            for (int i = 0; i < head_dim; i += 2 * LANES) {
-                load16(key + i, one, other);
-                for (int j = 0; j < QUERIES; j++)
-                    dot[j] += one * load8(q + j * head_dim + i), dot[j] += other * load8(q + j * head_dim + i + LANES);
+            Vector dot[QUERIES] = {}, one, other;
+            for (int i = 0; i < head_dim; i += 2 * lanes) {
+                load_pair(key + i, one, other);
+                for (int j = 0; j < QUERIES; j++) {
+                    const float* query = q + j * head_dim + i;
+                    dot[j] += one * load<Vector>(query), dot[j] += other * load<Vector>(query + lanes);
+                }
             }
-            for (int j = 0; j < QUERIES; j++) dots[j][n] = dot[j];
+            for (int j = 0; j < QUERIES; j++) dots[j][n] = folded(dot[j]);
         }
         for (int j = 0; j < QUERIES; j++) store(weights[j] + p, sums(dots[j]) * factor);
     }
     for (int j = 0; j < QUERIES; j++) {
-        float highest = parts[j].highest;
-        for (int p = 0; p < positions; p++) {
-            if (cache.key_scale) weights[j][p] *= cache.key_scale[block.rows[p]];
-            highest = weights[j][p] > highest ? weights[j][p] : highest;
-        }
+        for (int p = 0; p < positions && cache.key_scale; p++) weights[j][p] *= cache.key_scale[block.rows[p]];
         for (int p = positions; p % LANES; p++) weights[j][p] = -INFINITY;
+        f32x8 most = f32x8{} + parts[j].highest;
+        for (int p = 0; p < positions; p += LANES) {
+            const f32x8 scores = load8(weights[j] + p);
+            most = scores > most ? scores : most;
+        }
+        const float highest = largest(most);
         const float shrink = exp8(f32x8{} + (parts[j].highest - highest))[0];
         f32x8 total{};
         for (int p = 0; p < positions; p += LANES) {
@@ -100,46 +105,46 @@ static void add_block(const float* q, const CacheView& cache, const Block& block
         if (cache.value_scale)
             for (int p = 0; p < positions; p++) weights[j][p] *= cache.value_scale[block.rows[p]];
     }
-    constexpr int PAIRS = QUERIES <= 3 ? 2 : 1;  // 16 numbers each: the sums of all queries stay in registers
+    constexpr int PAIRS = QUERIES <= 3 || lanes > LANES ? 2 : 1;  // of vectors: the sums of all queries stay in registers
     for (int i = 0; i < head_dim;) {
-        const int wide = std::min(PAIRS, (head_dim - i) / (2 * LANES));
-        f32x8 mixed[QUERIES][2 * PAIRS] = {}, one, other;
+        const int wide = std::min(PAIRS, (head_dim - i) / (2 * lanes));
+        Vector mixed[QUERIES][2 * PAIRS] = {}, one, other;
         for (int p = 0; p < positions; p++) {
             if (i == 0 && p < block.positions_ahead) fetch_row(k + block.rows_ahead[p] * head_dim, head_dim);
             for (int n = 0; n < PAIRS; n++) {
                 if (PAIRS > 1 && n >= wide) break;
-                load16(v + block.rows[p] * head_dim + i + 2 * n * LANES, one, other);
+                load_pair(v + block.rows[p] * head_dim + i + 2 * n * lanes, one, other);
                 for (int j = 0; j < QUERIES; j++)
                     mixed[j][2 * n] += one * weights[j][p], mixed[j][2 * n + 1] += other * weights[j][p];
             }
         }
         for (int j = 0; j < QUERIES; j++)
             for (int n = 0; n < 2 * wide; n++) {
-                float* at = parts[j].mixed + i + n * LANES;
-                store(at, load8(at) + mixed[j][n]);
+                float* at = parts[j].mixed + i + n * lanes;
+                store(at, load<Vector>(at) + mixed[j][n]);
             }
-        i += 2 * wide * LANES;
+        i += 2 * wide * lanes;
     }
 }
 
 // The queries of one key head, with the keys and values of one block.
-template <class Number>
+template <class Vector, class Number>
 static void add_block_for(const float* q, int queries, const CacheView& cache, const Block& block, int head_dim, Part* parts) {
     const float factor = 1 / std::sqrt(float(head_dim));
     for (int j = 0; j < queries; j += MOST_QUERIES) {
         const float* qs = q + j * head_dim;
         switch (std::min(MOST_QUERIES, queries - j)) {
-            case 1: add_block<1, Number>(qs, cache, block, head_dim, factor, parts + j); break;
-            case 2: add_block<2, Number>(qs, cache, block, head_dim, factor, parts + j); break;
-            case 3: add_block<3, Number>(qs, cache, block, head_dim, factor, parts + j); break;
-            default: add_block<4, Number>(qs, cache, block, head_dim, factor, parts + j);
+            case 1: add_block<1, Vector, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+            case 2: add_block<2, Vector, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+            case 3: add_block<3, Vector, Number>(qs, cache, block, head_dim, factor, parts + j); break;
+            default: add_block<4, Vector, Number>(qs, cache, block, head_dim, factor, parts + j);
         }
     }
 }
 
 // All heads, at positions from..to, block by block: in a paged cache, a position's keys lie side by side. q: [kv_heads,
 // queries, head_dim].
-template <class Number>
+template <class Vector, class Number>
 static void attend(const float* q, int kv_heads, int queries, const CacheView& cache, const Rows& where, int from, int to,
                    int head_dim, Part* parts) {
     for (int j = 0; j < kv_heads * queries; j++) {
@@ -155,7 +160,7 @@ static void attend(const float* q, int kv_heads, int queries, const CacheView& c
             const CacheView own{(void*)(keys + row * head_dim), (void*)(values + row * head_dim),
                                 cache.key_scale ? cache.key_scale + row : nullptr,
                                 cache.value_scale ? cache.value_scale + row : nullptr};
-            add_block_for<Number>(q + head * queries * head_dim, queries, own, block, head_dim, parts + head * queries);
+            add_block_for<Vector, Number>(q + head * queries * head_dim, queries, own, block, head_dim, parts + head * queries);
         }
     }
 }
@@ -165,11 +170,16 @@ static void join_parts(const Part* parts, int count, int stride, int head_dim, f
     float highest = -INFINITY, total = 0;
     for (int n = 0; n < count; n++) highest = std::max(highest, parts[n * stride].highest);
     std::memset(out, 0, head_dim * sizeof(float));
-    for (int n = 0; n < count; n++) {
-        const Part& part = parts[n * stride];
-        const float shrink = std::exp(part.highest - highest);
-        total += shrink * part.total;
-        for (int i = 0; i < head_dim; i++) out[i] += shrink * part.mixed[i];
+    for (int first = 0; first < count; first += LANES) {
+        const int some = std::min(LANES, count - first);
+        f32x8 shrink{};
+        for (int n = 0; n < some; n++) shrink[n] = parts[(first + n) * stride].highest - highest;
+        shrink = exp8(shrink);
+        for (int n = 0; n < some; n++) {
+            const Part& part = parts[(first + n) * stride];
+            total += shrink[n] * part.total;
+            for (int i = 0; i < head_dim; i++) out[i] += shrink[n] * part.mixed[i];
+        }
     }
     for (int i = 0; i < head_dim; i++) out[i] /= total;
 }

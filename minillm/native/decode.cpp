@@ -47,18 +47,19 @@ constexpr int PIECE_BYTES = 1 << 17;  // of weights: a longer piece reads no fas
 constexpr int TILES_PER_PIECE = 12;    // where tiles are computed: they take longer, and the last piece is waited for
 constexpr int LEAST_POSITIONS = 32;   // of a piece of attention
 constexpr int MOST_POSITIONS = 192;
+constexpr int MOST_HEAD_DIM = 1024;   // room on the stack for a head
 
 // A vector per sequence, as the matrices want it. Each thread has its own, and computes it for itself where it needs it:
 // that is sooner done than waiting for another to do it.
 class Input {
   public:
     Input(int batch, int widest)
-        : batch_(batch), widest_(padded(widest)), values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()), less_(values_.size() / 4),
-          scale_(size_t(batch) * (widest_ / GROUP + 1)), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
+        : batch_(batch), widest_((widest + QUAD * GROUP - 1) / (QUAD * GROUP) * (QUAD * GROUP)), values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()), less_(values_.size() / 4),
+          scale_(size_t(batch) * (widest_ / GROUP)), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
 
     float* row(int b) { return &values_[size_t(b) * widest_]; }
     Activation operator[](int b) {
-        const size_t group = size_t(b) * (widest_ / GROUP + 1);
+        const size_t group = size_t(b) * (widest_ / GROUP);
         return {row(b), &arranged_[size_t(b) * widest_], &codes_[size_t(b) * widest_], &less_[size_t(b) * widest_ / 4], &scale_[group], &sum_[group],
                 &last_sums_[size_t(b) * LANES]};
     }
@@ -143,7 +144,11 @@ void share_rows(Crew& crew, int phase, const Matrix& w, int rows, Input& input, 
     const int unit = by_tiles(w, input.batch()) ? TILE_ROWS : 1, units = (rows + unit - 1) / unit;
     const int pieces = pieces_of(w, rows, unit);
     auto get_ready = [&] { prepare(); input.ready_for(w); };
-    auto edge = [&](int piece) { return std::min<int64_t>(rows, int64_t(units) * piece / pieces * unit); };
+    // Long pieces first, short ones at the end: then no thread is in a long one when the others have finished.
+    auto edge = [&](int piece) {
+        const double left = double(pieces - piece) / pieces;
+        return std::min<int64_t>(rows, int64_t(units * (1 - left * left)) * unit);
+    };
     crew.share(phase, pieces, get_ready, [&](int piece) { work(edge(piece), edge(piece + 1)); });
 }
 
@@ -153,7 +158,7 @@ void multiply(Crew& crew, int phase, const Matrix& w, Input& input, Prepare prep
     share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, input, take); });
 }
 
-template <class Number> class Pass {
+template <class Number, class Vector> class Pass {
   public:
     Pass(const Model& model, const Tokens& tokens, float* x, int threads)
         : m(model), t(tokens), x(x), queries(m.heads / m.kv_heads),
@@ -162,7 +167,7 @@ template <class Number> class Pass {
           activated(size_t(t.batch) * m.intermediate), up(activated.size()) {
         size_t count = 0;
         for (int b = 0; b < t.batch; b++) {
-            const int length = t.positions[b] + 1, spans = spans_of(length, PIECES_PER_THREAD * threads / t.batch + 1);
+            const int length = t.positions[b] + 1, spans = spans_of(length, (PIECES_PER_THREAD * threads + t.batch - 1) / t.batch);
             first_part.push_back(count);
             for (int span = 0; span < spans; span++, count += m.heads)
                 pieces.push_back({b, int(int64_t(length) * span / spans), int(int64_t(length) * (span + 1) / spans), count});
@@ -175,7 +180,7 @@ template <class Number> class Pass {
     // What every thread does.
     void run() {
         Input input(t.batch, std::max({m.hidden, m.intermediate, mixed_width}));
-        std::vector<float> q(mixed_width);
+        Queries turned{std::vector<float>(size_t(t.batch) * mixed_width), std::vector<int>(t.batch, -1)};
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
             const int phase = PHASES_PER_LAYER * l;
@@ -186,7 +191,7 @@ template <class Number> class Pass {
 
             multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); },
                      [&](int b, int row, float product) { qkv[size_t(b) * qkv_width + row] = product; });
-            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache, q); });
+            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache, l, turned); });
             multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, add);
             gate_and_up(phase + 3, layer.gate_up, input, [&] { normalize(layer.post_attention_norm); });
             multiply(crew, phase + 4, layer.down, input, [&] { take_activated(input); }, add);
@@ -209,25 +214,37 @@ template <class Number> class Pass {
     std::vector<Part> parts;         // for each sequence [span, heads]
     std::vector<size_t> first_part;  // of each sequence, and of what would follow the last
 
+    // The queries of the sequences that a thread has met, turned to their positions, as keys and values want them.
+    struct Queries {
+        std::vector<float> numbers;  // [batch, mixed_width]
+        std::vector<int> layer;      // [batch], the layer that they are for
+    };
+
+    const float* queries_of(int b, int layer, const float* cos, const float* sin, Queries& turned) {
+        float *q = &turned.numbers[size_t(b) * mixed_width], one[MOST_HEAD_DIM];
+        for (int h = 0; h < m.heads && turned.layer[b] != layer; h++) {
+            rotate(&qkv[size_t(b) * qkv_width + h * m.head_dim], cos, sin, m.head_dim, one);
+            arrange<Vector>(one, m.head_dim, q + h * m.head_dim, (Number*)0);
+        }
+        turned.layer[b] = layer;
+        return q;
+    }
+
     // The new token's keys and values are written by whoever has the span that they stand in.
-    void attend_piece(const Piece& piece, const CacheView& cache, std::vector<float>& q) {
+    void attend_piece(const Piece& piece, const CacheView& cache, int layer, Queries& turned) {
         const float *cos = t.cos + int64_t(piece.b) * t.angles_apart, *sin = t.sin + int64_t(piece.b) * t.angles_apart;
-        const float* heads = &qkv[size_t(piece.b) * qkv_width];  // queries, keys, values
         const Rows where{t.tables + size_t(piece.b) * t.blocks_per_table, t.block_size, t.rows_per_block, t.rows_per_position,
                          t.rows_per_head};
-        std::vector<float> turned(m.head_dim);
-        for (int h = 0; h < m.heads; h++) {
-            rotate(heads + h * m.head_dim, cos, sin, m.head_dim, turned.data());
-            arrange(turned.data(), m.head_dim, &q[h * m.head_dim], (Number*)0);
-        }
         for (int head = 0; head < m.kv_heads && piece.to == t.positions[piece.b] + 1; head++) {
-            const float* key = heads + (m.heads + head) * m.head_dim;
+            const float* key = &qkv[size_t(piece.b) * qkv_width + (m.heads + head) * m.head_dim];
             const int64_t row = where.at(piece.to - 1) + head * t.rows_per_head;
-            rotate(key, cos, sin, m.head_dim, turned.data());
-            write(turned.data(), (Number*)cache.keys + row * m.head_dim, cache.key_scale + row);
+            float one[MOST_HEAD_DIM];
+            rotate(key, cos, sin, m.head_dim, one);
+            write(one, (Number*)cache.keys + row * m.head_dim, cache.key_scale + row);
             write(key + m.kv_heads * m.head_dim, (Number*)cache.values + row * m.head_dim, cache.value_scale + row);
         }
-        attend<Number>(q.data(), m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
+        const float* q = queries_of(piece.b, layer, cos, sin, turned);
+        attend<Vector, Number>(q, m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
     }
 
     void write(const float* from, float* to, float*) { std::copy(from, from + m.head_dim, to); }
@@ -241,12 +258,12 @@ template <class Number> class Pass {
     }
 
     void join_all(Input& input) {
-        std::vector<float> joined(m.head_dim);
+        float joined[MOST_HEAD_DIM];
         for (int b = 0; b < t.batch; b++) {
             const int spans = int((first_part[b + 1] - first_part[b]) / m.heads);
             for (int h = 0; h < m.heads; h++) {
-                join_parts(&parts[first_part[b] + h], spans, m.heads, m.head_dim, joined.data());
-                restore(joined.data(), m.head_dim, input.row(b) + h * m.head_dim, (Number*)0);
+                join_parts(&parts[first_part[b] + h], spans, m.heads, m.head_dim, joined);
+                restore<Vector>(joined, m.head_dim, input.row(b) + h * m.head_dim, (Number*)0);
             }
         }
     }
@@ -268,10 +285,15 @@ template <class Number> class Pass {
     }
 };
 
-template <class Number> void run_pass(const Model& m, const Tokens& tokens, float* x) {
-    Pass<Number> pass(m, tokens, x, omp_get_max_threads());
+template <class Number, class Vector> void run_pass(const Model& m, const Tokens& tokens, float* x) {
+    Pass<Number, Vector> pass(m, tokens, x, omp_get_max_threads());
 #pragma omp parallel
     pass.run();
+}
+
+template <class Number> void run_pass(const Model& m, const Tokens& tokens, float* x) {
+    if (m.head_dim % (2 * WIDE) == 0) run_pass<Number, f32xN>(m, tokens, x);
+    else run_pass<Number, f32x8>(m, tokens, x);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ HEAD_DIM_UNIT = 16
 MOST_ROWS = 64
 """Sequences at a time. For more, the library's product of whole matrices is as fast."""
 
-MOST_COLUMNS = 65536
-"""What a row of quantized weights may have: the kernels keep its scales on the stack."""
+MOST_HEAD_DIM = 1024
+"""What a head may have: the kernels keep some of its numbers on the stack."""
 
 POSITIONS_AT_A_TIME = 256
 """Of the rotary tables: a few torch calls for 256 steps, in the place of as many for each."""
@@ -110,13 +110,11 @@ def _check(model: Llama) -> None:
         raise InputError(f"the C++ decode pass is for the CPU, not for {model.device}")
     if model.dtype not in WEIGHT_FORMATS:
         raise InputError(f"the C++ decode pass knows float32 and bfloat16, not {model.dtype}")
-    if config.head_dim % HEAD_DIM_UNIT:
+    if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MOST_HEAD_DIM:
         raise InputError(
-            f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT}, not {config.head_dim}"
+            f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT} and at most {MOST_HEAD_DIM:,}, "
+            f"not {config.head_dim}"
         )
-    widest = max(config.hidden_size, config.intermediate_size, config.num_attention_heads * config.head_dim)
-    if widest > MOST_COLUMNS:
-        raise InputError(f"the C++ decode pass takes rows of up to {MOST_COLUMNS:,} numbers, not of {widest:,}")
 
 
 class NativeDecodePass:

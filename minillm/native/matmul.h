@@ -21,16 +21,16 @@ constexpr int FEW_CODES = 8;   // for weights that have to be widened first
 
 static bool by_tiles(const Matrix& w, int batch) { return batch >= (w.format <= BFLOAT16 ? FEW_FLOATS : FEW_CODES); }
 
-static inline int padded(int columns) { return (columns + 2 * LANES - 1) / (2 * LANES) * (2 * LANES); }
+static inline int padded(int columns) { return (columns + 2 * WIDE - 1) / (2 * WIDE) * (2 * WIDE); }
 
 // Where the vector lies as tiles want it, once it is made ready.
 static float* for_tiles(const Activation& x, const Matrix& w) { return w.format == FLOAT32 ? x.values : x.arranged; }
 
-// In the order in which `load16` gives the weights, with zeros behind. For quantized weights the vector is rounded as it
+// In the order in which `load_pair` gives the weights, with zeros behind. For quantized weights the vector is rounded as it
 // would be if it were alone, so that a sequence gets the same numbers in any company.
 static void make_ready_for_tiles(const Activation& x, const Matrix& w) {
     float* ready = for_tiles(x, w);
-    if (w.format == BFLOAT16) arrange(x.values, w.columns, ready, (bf16*)0);
+    if (w.format == BFLOAT16) arrange<f32xN>(x.values, w.columns, ready, (bf16*)0);
     if (w.format > BFLOAT16) {
         quantize(x, w.columns);
         for (int i = 0; i < w.columns; i++) ready[i] = x.codes[i] * x.scale[i / GROUP];
@@ -42,21 +42,21 @@ static void make_ready_for_tiles(const Activation& x, const Matrix& w) {
 static inline float* place(float* row, int column) { return row + column / WIDE * (WIDE * TILE_ROWS) + column % WIDE; }
 
 template <class Number> static inline void pack(const Number* w, int n, float* tile) {
-    f32x8 one, other;
+    f32xN one, other;
     int i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        load16(w + i, one, other);
-        store(place(tile, i), one), store(place(tile, i + LANES), other);
+    for (; i + 2 * WIDE <= n; i += 2 * WIDE) {
+        load_pair(w + i, one, other);
+        store(place(tile, i), one), store(place(tile, i + WIDE), other);
     }
     if (i == n) return;
-    for (int j = 0; j < 2 * LANES; j++) *place(tile, i + j) = i + j < n ? widen(w[i + j]) : 0;
+    for (int j = 0; j < 2 * WIDE; j++) *place(tile, i + j) = i + j < n ? widen(w[i + j]) : 0;
 }
 
 static inline void pack_scaled(const int8_t* w, float scale, int n, float* tile) {
-    f32x8 one, other;
-    for (int i = 0; i < n; i += 2 * LANES) {
-        load16(w + i, one, other);
-        store(place(tile, i), one * scale), store(place(tile, i + LANES), other * scale);
+    f32xN one, other;
+    for (int i = 0; i < n; i += 2 * WIDE) {
+        load_pair(w + i, one, other);
+        store(place(tile, i), one * scale), store(place(tile, i + WIDE), other * scale);
     }
 }
 
@@ -66,7 +66,7 @@ static inline void pack_nibbles(const uint8_t* bytes, float scale, float least, 
         values[i] = (bytes[i] & 15) * scale + least;
         values[i + GROUP / 2] = (bytes[i] >> 4) * scale + least;
     }
-    for (int i = 0; i < GROUP; i += LANES) store(place(tile, i), load8(values + i));
+    for (int i = 0; i < GROUP; i += WIDE) store(place(tile, i), load<f32xN>(values + i));
 }
 
 // Columns from..from + n of one row, in float32.

@@ -22,7 +22,8 @@ struct Matrix {
     int32_t format, rows, columns;
 };
 
-// The vector as a matrix wants it: in float32, or in whole numbers from -127 to 127 with a scale per group.
+// The vector as a matrix wants it: in float32, or in whole numbers from -127 to 127 with a scale per group, and with zeros up
+// to the end of the last QUAD of groups.
 struct Activation {
     float* values;    // [columns]
     float* arranged;  // [columns]
@@ -49,7 +50,10 @@ static void quantize(const Activation& x, int columns) {
         x.scale[g] = most / 127;
         x.sum[g] = x.scale[g] * total;
     }
-    const int groups = columns / GROUP, left = groups % LANES;
+    const int groups = columns / GROUP, left = groups % LANES, end = (groups + QUAD - 1) / QUAD * QUAD;
+    std::fill(x.codes + columns, x.codes + end * GROUP, 0);
+    std::fill(x.less + groups * LANES, x.less + end * LANES, 0);
+    std::fill(x.scale + groups, x.scale + end, 0.0f);
     for (int i = 0; i < LANES; i++) x.last_sums[i] = i < LANES - left ? 0 : x.sum[groups - LANES + i];
 }
 
@@ -68,8 +72,8 @@ static void arrange_for_nibbles(const Activation& x, int columns) {
 
 static void make_ready(const Activation& x, const Matrix& w) {
     switch (w.format) {
-        case FLOAT32: arrange(x.values, w.columns, x.arranged, (float*)0); break;
-        case BFLOAT16: arrange(x.values, w.columns, x.arranged, (bf16*)0); break;
+        case FLOAT32: arrange<f32xN>(x.values, w.columns, x.arranged, (float*)0); break;
+        case BFLOAT16: arrange<f32xN>(x.values, w.columns, x.arranged, (bf16*)0); break;
         case INT8:
         case Q8_0: quantize(x, w.columns); break;
         default: quantize(x, w.columns), arrange_for_nibbles(x, w.columns);
@@ -79,20 +83,15 @@ static void make_ready(const Activation& x, const Matrix& w) {
 // The products of ROWS rows, `apart` numbers from one to the next, with x.
 template <int ROWS, class Number>
 static inline void float_dots(const Number* w, int64_t apart, const float* x, int columns, float* out) {
-    f32x8 even[ROWS] = {}, odd[ROWS] = {}, one, other;  // two sums each: an addition waits for the one before it
-    auto add = [&](int i) {
-        for (int r = 0; r < ROWS; r++) {
-            load16(w + r * apart + i, one, other);
-            even[r] += one * load8(x + i), odd[r] += other * load8(x + i + LANES);
-        }
-    };
+    f32xN even[ROWS] = {}, odd[ROWS] = {}, one, other;  // two sums each: an addition waits for the one before it
     int i = 0;
-    for (; i + 4 * LANES <= columns; i += 4 * LANES) {
-        for (int r = 0; r < ROWS; r++)
-            for (size_t n = 0; n < 4 * LANES * sizeof(Number); n += LINE) fetch_ahead((const char*)(w + r * apart + i) + n, AHEAD);
-        add(i), add(i + 2 * LANES);
-    }
-    if (i + 2 * LANES <= columns) add(i), i += 2 * LANES;
+    for (; i + 2 * WIDE <= columns; i += 2 * WIDE)
+        for (int r = 0; r < ROWS; r++) {
+            const Number* numbers = w + r * apart + i;
+            for (size_t n = 0; n < 2 * WIDE * sizeof(Number); n += LINE) fetch_ahead((const char*)numbers + n, AHEAD);
+            load_pair(numbers, one, other);
+            even[r] += one * load<f32xN>(x + i), odd[r] += other * load<f32xN>(x + i + WIDE);
+        }
     for (int r = 0; r < ROWS; r++) {
         out[r] = sum(even[r] + odd[r]);
         for (int n = i; n < columns; n++) out[r] += widen(w[r * apart + n]) * x[n];

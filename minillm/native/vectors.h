@@ -1,5 +1,5 @@
-// Eight numbers at a time, whatever the processor: the compiler's own vector types, which become AVX, NEON or plain code.
-// Where plain code would be slow and AVX2 has an instruction, that is used.
+// Eight or sixteen numbers at a time, whatever the processor: the compiler's own vector types, which become AVX, NEON or plain
+// code. Where plain code would be slow and the processor has an instruction, that is used.
 #pragma once
 
 #include <cmath>
@@ -18,13 +18,14 @@ typedef uint32_t u32x8 __attribute__((vector_size(32)));
 
 constexpr int LANES = 8;
 
-// As many as one register takes, for the loop that is bound by arithmetic: sixteen with AVX-512, else eight.
+// As many as one register takes: sixteen with AVX-512, else eight.
 #if defined(__AVX512F__)
 typedef float f32xN __attribute__((vector_size(64)));
 #else
 typedef f32x8 f32xN;
 #endif
-constexpr int WIDE = sizeof(f32xN) / sizeof(float);
+template <class Vector> constexpr int lanes_of = sizeof(Vector) / sizeof(float);
+constexpr int WIDE = lanes_of<f32xN>;
 
 using bf16 = uint16_t;  // the upper half of a float32: to widen it, put zeros behind
 
@@ -38,43 +39,55 @@ template <class Vector> static inline Vector load(const void* from) {
     std::memcpy(&v, from, sizeof v);  // one instruction, and no alignment is asked for
     return v;
 }
-static inline void store(float* to, f32x8 v) { std::memcpy(to, &v, sizeof v); }
+template <class Vector> static inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
 
 static inline f32x8 load8(const float* p) { return load<f32x8>(p); }
 
-// Sixteen neighbours, as two vectors. Where they lie in these does not matter, if only the other side of a product lies
-// there the same way (see `arrange`). Two bfloat16 are one 32-bit word: its upper half is a float32 already, once the
-// lower one is cleared, and its lower half becomes one when it is shifted up.
-static inline void load16(const float* p, f32x8& one, f32x8& other) { one = load8(p), other = load8(p + LANES); }
-static inline void load16(const bf16* p, f32x8& even, f32x8& odd) {
-    const u32x8 pairs = load<u32x8>(p);
-    even = (f32x8)(pairs << 16), odd = (f32x8)(pairs & 0xffff0000u);
+// Neighbours, as two vectors. Where they lie in these does not matter, if only the other side of a product lies there the
+// same way (see `arrange`). Two bfloat16 are one 32-bit word: its upper half is a float32 already, once the lower one is
+// cleared, and its lower half becomes one when it is shifted up.
+template <class Vector> static inline void load_pair(const float* p, Vector& one, Vector& other) {
+    one = load<Vector>(p), other = load<Vector>(p + lanes_of<Vector>);
 }
-static inline void load16(const int8_t* p, f32x8& one, f32x8& other) {
+template <class Vector> static inline void load_pair(const bf16* p, Vector& even, Vector& odd) {
+    using Words = decltype(even == odd);  // of 32 bits, as many
+    const Words pairs = load<Words>(p);
+    even = (Vector)(pairs << 16), odd = (Vector)(pairs & int32_t(0xffff0000u));
+}
+static inline void load_codes(const int8_t* p, f32x8& v) {
 #if WITH_AVX2
-    one = (f32x8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
-    other = (f32x8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(p + LANES))));
+    v = (f32x8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
 #else
-    for (int i = 0; i < LANES; i++) one[i] = p[i], other[i] = p[i + LANES];
+    for (int i = 0; i < LANES; i++) v[i] = p[i];
 #endif
 }
+#if defined(__AVX512F__)
+static inline void load_codes(const int8_t* p, f32xN& v) {
+    v = (f32xN)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load<__m128i>(p)));
+}
+#endif
+template <class Vector> static inline void load_pair(const int8_t* p, Vector& one, Vector& other) {
+    load_codes(p, one), load_codes(p + lanes_of<Vector>, other);
+}
 
-// `n` numbers in the order in which `load16` gives numbers of the type that `pattern` points to; and back again.
-template <class Number> static inline void arrange(const float* from, int n, float* to, const Number*) {
+// `n` numbers in the order in which `load_pair` gives numbers of the type that `pattern` points to; and back again.
+template <class Vector, class Number> static inline void arrange(const float* from, int n, float* to, const Number*) {
     std::memcpy(to, from, n * sizeof(float));
 }
-static inline void arrange(const float* from, int n, float* to, const bf16*) {
+template <class Vector> static inline void arrange(const float* from, int n, float* to, const bf16*) {
+    constexpr int half = lanes_of<Vector>;
     int i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 8; j++) to[i + j] = from[i + 2 * j], to[i + 8 + j] = from[i + 2 * j + 1];
+    for (; i + 2 * half <= n; i += 2 * half)
+        for (int j = 0; j < half; j++) to[i + j] = from[i + 2 * j], to[i + half + j] = from[i + 2 * j + 1];
     for (; i < n; i++) to[i] = from[i];
 }
-template <class Number> static inline void restore(const float* from, int n, float* to, const Number*) {
+template <class Vector, class Number> static inline void restore(const float* from, int n, float* to, const Number*) {
     std::memcpy(to, from, n * sizeof(float));
 }
-static inline void restore(const float* from, int n, float* to, const bf16*) {
-    for (int i = 0; i < n; i += 16)
-        for (int j = 0; j < 8; j++) to[i + 2 * j] = from[i + j], to[i + 2 * j + 1] = from[i + 8 + j];
+template <class Vector> static inline void restore(const float* from, int n, float* to, const bf16*) {
+    constexpr int half = lanes_of<Vector>;
+    for (int i = 0; i < n; i += 2 * half)
+        for (int j = 0; j < half; j++) to[i + 2 * j] = from[i + j], to[i + 2 * j + 1] = from[i + half + j];
 }
 
 static inline float widen(float x) { return x; }
@@ -103,13 +116,19 @@ static inline float sum(f32x8 v) {
 #endif
 }
 
+static inline f32x8 folded(f32x8 v) { return v; }  // eight sums
 #if defined(__AVX512F__)
-static inline float sum(f32xN v) {
-    f32x8 half[2];
-    std::memcpy(half, &v, sizeof v);
-    return sum(half[0] + half[1]);
+static inline f32x8 folded(f32xN v) {
+    return (f32x8)_mm512_castps512_ps256((__m512)v) + (f32x8)_mm512_extractf32x8_ps((__m512)v, 1);
 }
+static inline float sum(f32xN v) { return sum(folded(v)); }
 #endif
+
+static inline float largest(f32x8 v) {
+    float result = v[0];
+    for (int i = 1; i < LANES; i++) result = v[i] > result ? v[i] : result;
+    return result;
+}
 
 // The largest magnitude of n numbers, n a multiple of 8; a NaN if there is one among them.
 static inline float largest_magnitude(const float* x, int n) {
