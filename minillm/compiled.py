@@ -33,5 +33,8 @@ def _decode_pass(model: Llama) -> DecodePass:
 
         return TorchDecodePass(model)
     from minillm.native.decode_pass import NativeDecodePass
+    from minillm.native.rows import NativeRows
 
-    return NativeDecodePass(model)
+    decode_pass = NativeDecodePass(model)
+    model.use_kernels(NativeRows())
+    return decode_pass

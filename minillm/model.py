@@ -24,6 +24,7 @@ from minillm.linear import Linear
 from minillm.quantization import QuantizedWeight, empty_quantized
 from minillm.quantized_linear import QuantizedEmbedding, QuantizedLinear, WeightFormats, quantize_modules
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
+from minillm.row_kernels import RowKernels
 
 
 def rms_norm(
@@ -39,13 +40,21 @@ def rms_norm(
     return (wide * scale).to(x.dtype) * weight
 
 
+def swiglu(gate_up: Float[Tensor, "*rows both"]) -> Float[Tensor, "*rows intermediate"]:
+    """silu(gate) * up, of rows that hold first the one, then the other. Source: Shazeer 2020."""
+    gate, up = gate_up.chunk(2, dim=-1)  # 2 x [..., intermediate]
+    return F.silu(gate) * up
+
+
 def scaled(x: Float[Tensor, "*shape"], factor: float) -> Float[Tensor, "*shape"]:
     """x, multiplied; by 1, which it is in all models but Granite, at no cost."""
     return x if factor == 1.0 else x * factor
 
 
 class RMSNorm(nn.Module):
-    """`rms_norm` with its learned weight."""
+    """`rms_norm` with its learned weight. `kernels`, here and below: what computes in PyTorch's place, if anything."""
+
+    kernels: RowKernels | None = None
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -53,7 +62,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        return rms_norm(x, self.weight, self.eps)
+        return (self.kernels.rms_norm if self.kernels else rms_norm)(x, self.weight, self.eps)
 
 
 class QKNorm(nn.Module):
@@ -73,6 +82,7 @@ class QKNorm(nn.Module):
 class Attention(nn.Module):
     """Grouped-query attention over the cache. The three input projections are one matrix: one read, one call."""
 
+    kernels: RowKernels | None = None
     qkv_proj: Linear | QuantizedLinear
     o_proj: Linear | QuantizedLinear
 
@@ -106,15 +116,17 @@ class Attention(nn.Module):
         if self.qk_norm is not None:
             qk = self.qk_norm(qk)  # [B, H + Hkv, T, D]
         if self.rotates:
-            qk = apply_rope(qk, cos, sin)  # queries and keys are turned alike
+            turned = self.kernels.apply_rope if self.kernels else apply_rope
+            qk = turned(qk, cos, sin)  # queries and keys are turned alike
         q, k = qk[:, :num_heads], qk[:, num_heads:]  # [B, H, T, D], [B, Hkv, T, D]
         mixed = cache.attend(self.layer, scaled(q, self.query_scale), k, v)  # [B, H, T, D]
         return self.o_proj(mixed.transpose(1, 2).reshape(batch, q_len, -1))  # [B, T, E]
 
 
 class SwiGLU(nn.Module):
-    """The MLP: a gate decides how much of each up-projected feature passes. Source: Shazeer 2020."""
+    """The MLP: a gate decides how much of each up-projected feature passes."""
 
+    kernels: RowKernels | None = None
     gate_up_proj: Linear | QuantizedLinear
     down_proj: Linear | QuantizedLinear
 
@@ -125,8 +137,8 @@ class SwiGLU(nn.Module):
         self.down_proj = Linear(intermediate, hidden, bias=bias)
 
     def forward(self, x: Float[Tensor, "batch q_len hidden"]) -> Float[Tensor, "batch q_len hidden"]:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)  # 2 x [B, T, intermediate]
-        return self.down_proj(F.silu(gate) * up)  # [B, T, E]
+        gate_up = self.gate_up_proj(x)  # [B, T, 2 intermediate]
+        return self.down_proj((self.kernels.swiglu if self.kernels else swiglu)(gate_up))  # [B, T, E]
 
 
 class DecoderLayer(nn.Module):
@@ -232,6 +244,12 @@ class Llama(nn.Module):
             return
         if isinstance(weight, QuantizedWeight):
             self.embed_tokens = QuantizedEmbedding(weight, dtype)
+
+    def use_kernels(self, kernels: RowKernels | None) -> None:
+        """Let `kernels` take the steps between the products."""
+        for module in self.modules():
+            if isinstance(module, RMSNorm | Attention | SwiGLU | QuantizedLinear):
+                module.kernels = kernels
 
     def forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""

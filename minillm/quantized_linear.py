@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from minillm.device import cpu_multiplies
 from minillm.linear import Linear
 from minillm.quantization import SLAB_NUMBERS, QuantizedWeight, empty_quantized
+from minillm.row_kernels import RowKernels
 
 
 class QuantizedLinear(nn.Module):
@@ -21,6 +22,8 @@ class QuantizedLinear(nn.Module):
 
     The weight is a plain attribute, not a buffer: a buffer's scales would follow the model's dtype.
     """
+
+    kernels: RowKernels | None = None
 
     def __init__(self, weight: QuantizedWeight, bias: nn.Parameter | None = None) -> None:
         super().__init__()
@@ -39,9 +42,12 @@ class QuantizedLinear(nn.Module):
         step = max(1, SLAB_NUMBERS // self.in_features)
         for start in range(0, self.out_features, step):
             some = slice(start, start + step)
-            slab = self.weight.rows(some).dequantized(wide)  # [step, in]
+            slab = self._dequantized(self.weight.rows(some), wide)  # [step, in]
             output[..., some] = F.linear(x, slab, None if bias is None else bias[some])
         return output
+
+    def _dequantized(self, rows: QuantizedWeight, dtype: torch.dtype) -> Float[Tensor, "some in_features"]:
+        return self.kernels.dequantized(rows, dtype) if self.kernels else rows.dequantized(dtype)
 
 
 class QuantizedEmbedding(nn.Module):

@@ -92,10 +92,10 @@ static void add_block(const float* q, const CacheView& cache, const Block& block
             most = scores > most ? scores : most;
         }
         const float highest = largest(most);
-        const float shrink = exp8(f32x8{} + (parts[j].highest - highest))[0];
+        const float shrink = exponential(f32x8{} + (parts[j].highest - highest))[0];
         f32x8 total{};
         for (int p = 0; p < positions; p += LANES) {
-            const f32x8 weight = exp8(load8(weights[j] + p) - highest);
+            const f32x8 weight = exponential(load8(weights[j] + p) - highest);
             total += weight;
             store(weights[j] + p, weight);
         }
@@ -174,7 +174,7 @@ static void join_parts(const Part* parts, int count, int stride, int head_dim, f
         const int some = std::min(LANES, count - first);
         f32x8 shrink{};
         for (int n = 0; n < some; n++) shrink[n] = parts[(first + n) * stride].highest - highest;
-        shrink = exp8(shrink);
+        shrink = exponential(shrink);
         for (int n = 0; n < some; n++) {
             const Part& part = parts[(first + n) * stride];
             total += shrink[n] * part.total;

@@ -22,8 +22,10 @@ from minillm.errors import MissingError
 from minillm.user_cache import user_cache
 
 SOURCES = Path(__file__).parent
-MAIN = "decode.cpp"
+UNITS = ("decode.cpp", "rows.cpp")
+"""The files that are compiled; the others are included by them."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
+FUNCTIONS = ("decode_layers", "multiply_rows", "norm_rows", "rotate_rows", "gate_rows", "widen_rows")
 COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -35,14 +37,15 @@ def native_library() -> ctypes.CDLL:
     """
     compiler = find_compiler()
     command = [compiler, *FLAGS]
-    file = user_cache() / "native" / f"decode-{_fingerprint(command)}.so"
+    file = user_cache() / "native" / f"kernels-{_fingerprint(command)}.so"
     if not os.path.isfile(file):  # False also where the directory may not be looked into; `Path.is_file` would raise
         _compile(command, file)
     try:
         library = ctypes.CDLL(str(file))
     except OSError as error:
         raise MissingError(f"the compiled kernels {file} cannot be loaded ({error}): remove the file") from None
-    library.decode_layers.restype = library.multiply_rows.restype = None
+    for function in FUNCTIONS:
+        getattr(library, function).restype = None
     return library
 
 
@@ -61,7 +64,7 @@ def _compile(command: list[str], file: Path) -> None:
     temporary = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        whole = [*command, str(SOURCES / MAIN), "-o", str(temporary), *_torch_openmp()]
+        whole = [*command, *(str(SOURCES / unit) for unit in UNITS), "-o", str(temporary), *_torch_openmp()]
         subprocess.run(whole, check=True, capture_output=True, text=True, timeout=300)
         os.replace(temporary, file)
     except subprocess.CalledProcessError as error:
@@ -88,7 +91,9 @@ def _fingerprint(command: list[str]) -> str:
     except OSError as error:  # it may be executed, but is no program
         raise MissingError(f"the C++ compiler {command[0]} cannot be run ({error.strerror})") from None
     parts = [*command, version, torch.__version__, *_torch_openmp(), platform.machine(), _processor_flags()]
-    parts += [path.read_text(encoding="utf-8") for path in [*sorted(SOURCES.glob("*.h")), SOURCES / MAIN]]
+    parts += [
+        path.read_text(encoding="utf-8") for path in [*sorted(SOURCES.glob("*.h")), *(SOURCES / unit for unit in UNITS)]
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

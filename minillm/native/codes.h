@@ -4,6 +4,7 @@
 #pragma once
 
 #include "vectors.h"
+#include "weights.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512VNNI__)
 #define WITH_VNNI 1
@@ -11,9 +12,6 @@ typedef f32xN Sums;
 #else
 typedef f32x8 Sums;
 #endif
-
-constexpr int GROUP = 32;  // neighbours in a row that share a scale
-constexpr int HALF = GROUP / 2;
 
 #if WITH_AVX2
 

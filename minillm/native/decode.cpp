@@ -95,13 +95,7 @@ void rotate(const float* x, const float* cos, const float* sin, int head_dim, fl
     }
 }
 
-// x / (1 + e^-x), times y. The exponential is taken of -|x|, which cannot overflow: e^-|x| / (1 + e^-|x|) for x < 0.
-f32x8 silu_times(f32x8 x, f32x8 y) {
-    const f32x8 shrunk = exp8(x > 0 ? -x : x);
-    return x * (x > 0 ? f32x8{} + 1 : shrunk) / (shrunk + 1) * y;
-}
-
-void silu_times(float* x, const float* y, int n) {
+void gate(float* x, const float* y, int n) {
     int i = 0;
     for (; i + LANES <= n; i += LANES) store(x + i, silu_times(load8(x + i), load8(y + i)));
     for (; i < n; i++) x[i] = silu_times(f32x8{} + x[i], f32x8{} + y[i])[0];
@@ -275,7 +269,7 @@ template <class Number, class Vector> class Pass {
             products(w, from + half, to + half, input,
                      [&](int b, int row, float x) { up[size_t(b) * half + row - half] = x; });
             for (int b = 0; b < t.batch; b++)
-                silu_times(&activated[size_t(b) * half + from], &up[size_t(b) * half + from], to - from);
+                gate(&activated[size_t(b) * half + from], &up[size_t(b) * half + from], to - from);
         });
     }
 

@@ -18,8 +18,8 @@ from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.model import DecoderLayer, Llama
 from minillm.native.build import native_library
+from minillm.native.matrix import WEIGHT_FORMATS, Matrix, address, matrix_of
 from minillm.placement import Placed, Placement
-from minillm.quantization import QuantizedWeight
 from minillm.quantized_linear import QuantizedLinear
 
 HEAD_DIM_UNIT = 16
@@ -34,16 +34,9 @@ MOST_HEAD_DIM = 1024
 POSITIONS_AT_A_TIME = 256
 """Of the rotary tables: a few torch calls for 256 steps, in the place of as many for each."""
 
-WEIGHT_FORMATS = {torch.float32: 0, torch.bfloat16: 1}
-QUANTIZED_FORMATS = {"int8": 2, "q8_0": 3, "q4_0": 4, "q4_1": 5}
 CACHE_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 _ADDRESS, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_float
-
-
-class _Matrix(ctypes.Structure):
-    _fields_ = [*((name, _ADDRESS) for name in ("codes", "scale", "minimum", "bias")),
-                ("row_bytes", ctypes.c_int64), *((name, _INT) for name in ("format", "rows", "columns"))]  # fmt: skip
 
 
 class _CacheView(ctypes.Structure):
@@ -51,7 +44,7 @@ class _CacheView(ctypes.Structure):
 
 
 class _Layer(ctypes.Structure):
-    _fields_ = [*((name, _Matrix) for name in ("qkv", "o", "gate_up", "down")),
+    _fields_ = [*((name, Matrix) for name in ("qkv", "o", "gate_up", "down")),
                 ("input_norm", _ADDRESS), ("post_attention_norm", _ADDRESS), ("cache", _CacheView)]  # fmt: skip
 
 
@@ -67,25 +60,9 @@ class _Tokens(ctypes.Structure):
                 *((name, _INT) for name in ("batch", "blocks_per_table", "block_size", "angles_apart"))]  # fmt: skip
 
 
-def _address(tensor: Tensor) -> ctypes.c_void_p:
-    return _ADDRESS(tensor.data_ptr())
-
-
 def _placement(cache: Cache) -> Placement | None:
     """Where a cache's keys and values lie. None for one that has no memory, or not one token per sequence to come."""
     return cache.placement() if isinstance(cache, Placed) else None
-
-
-def _matrix(linear: Linear | QuantizedLinear, float32_bias: Tensor | None = None) -> _Matrix:
-    """Where a projection's weight lies, and how it is stored."""
-    weight, (rows, columns) = linear.weight, (linear.out_features, linear.in_features)
-    bias = None if float32_bias is None else _address(float32_bias)
-    if isinstance(weight, QuantizedWeight):
-        minimum = None if weight.minimum is None else _address(weight.minimum)
-        kind, stride = QUANTIZED_FORMATS[weight.format], weight.codes.stride(0)
-        return _Matrix(_address(weight.codes), _address(weight.scale), minimum, bias, stride, kind, rows, columns)
-    stride = weight.stride(0) * weight.itemsize
-    return _Matrix(_address(weight), None, None, bias, stride, WEIGHT_FORMATS[weight.dtype], rows, columns)
 
 
 def _projections(layer: DecoderLayer) -> list[Linear | QuantizedLinear]:
@@ -112,8 +89,8 @@ def _check(model: Llama) -> None:
         raise InputError(f"the C++ decode pass knows float32 and bfloat16, not {model.dtype}")
     if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MOST_HEAD_DIM:
         raise InputError(
-            f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT} and at most {MOST_HEAD_DIM:,}, "
-            f"not {config.head_dim}"
+            f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT}, at most"
+            f" {MOST_HEAD_DIM:,}, not {config.head_dim}"
         )
 
 
@@ -133,7 +110,7 @@ class NativeDecodePass:
         self._norms = [_layer_norms(layer) for layer in layers]
         self._biases = [_layer_biases(layer) for layer in layers]
         self._norm = model.norm.weight.float()
-        self._head = _matrix(model.lm_head)
+        self._head = matrix_of(model.lm_head.weight)
         self._described: _Model | None = None  # the model with the cache that it ran on last
         self._described_for: tuple[object, ...] = ()
         self._layers: Any = None
@@ -161,11 +138,11 @@ class NativeDecodePass:
         padded = [[*table, *[0] * (longest - len(table))] for table in where.tables]
         positions, tables = (torch.tensor(numbers, dtype=torch.int32) for numbers in (where.positions, padded))
         tokens = _Tokens(
-            _address(positions), _address(tables), cos, sin,
+            address(positions), address(tables), cos, sin,
             where.rows_per_block, where.rows_per_position, where.rows_per_head,
             len(where.positions), longest, where.block_size, angles_apart,
         )  # fmt: skip
-        self._library.decode_layers(ctypes.byref(self._describe(where)), ctypes.byref(tokens), _address(x))
+        self._library.decode_layers(ctypes.byref(self._describe(where)), ctypes.byref(tokens), address(x))
         return x
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:
@@ -176,7 +153,7 @@ class NativeDecodePass:
             return None
         x = hidden.reshape(rows, width).float().contiguous()  # [rows, E]
         scores = torch.empty(*hidden.shape[:-1], self._head.rows, dtype=torch.float32)  # [..., V]
-        self._library.multiply_rows(ctypes.byref(self._head), _address(x), rows, _address(scores))
+        self._library.multiply_rows(ctypes.byref(self._head), address(x), rows, address(scores))
         return scores
 
     def _angles(self, positions: Sequence[int]) -> tuple[ctypes.c_void_p, ctypes.c_void_p, int]:
@@ -207,12 +184,12 @@ class NativeDecodePass:
         self._layers = (_Layer * config.num_hidden_layers)()
         for index, (layer, norms, biases) in enumerate(zip(model.layers, self._norms, self._biases, strict=True)):
             assert isinstance(layer, DecoderLayer)
-            here = [_address(tensor[index]) for tensor in tensors]
-            matrices = map(_matrix, _projections(layer), biases)
-            self._layers[index] = _Layer(*matrices, *map(_address, norms), _CacheView(*here))
+            here = [address(tensor[index]) for tensor in tensors]
+            matrices = map(matrix_of, (linear.weight for linear in _projections(layer)), biases)
+            self._layers[index] = _Layer(*matrices, *map(address, norms), _CacheView(*here))
         self._described_for = key
         self._described = _Model(
-            ctypes.cast(self._layers, _ADDRESS), _address(self._norm), config.num_hidden_layers, config.hidden_size,
+            ctypes.cast(self._layers, _ADDRESS), address(self._norm), config.num_hidden_layers, config.hidden_size,
             config.intermediate_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
             CACHE_FORMATS[where.keys.dtype], config.rms_norm_eps,
         )  # fmt: skip

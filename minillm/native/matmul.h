@@ -52,40 +52,14 @@ template <class Number> static inline void pack(const Number* w, int n, float* t
     for (int j = 0; j < 2 * WIDE; j++) *place(tile, i + j) = i + j < n ? widen(w[i + j]) : 0;
 }
 
-static inline void pack_scaled(const int8_t* w, float scale, int n, float* tile) {
-    f32xN one, other;
-    for (int i = 0; i < n; i += 2 * WIDE) {
-        load_pair(w + i, one, other);
-        store(place(tile, i), one * scale), store(place(tile, i + WIDE), other * scale);
-    }
-}
-
-static inline void pack_nibbles(const uint8_t* bytes, float scale, float least, float* tile) {  // one group
-    float values[GROUP];
-    for (int i = 0; i < GROUP / 2; i++) {
-        values[i] = (bytes[i] & 15) * scale + least;
-        values[i + GROUP / 2] = (bytes[i] >> 4) * scale + least;
-    }
-    for (int i = 0; i < GROUP; i += WIDE) store(place(tile, i), load<f32xN>(values + i));
-}
-
 // Columns from..from + n of one row, in float32.
 static void pack_row(const Matrix& w, int row, int from, int n, float* tile) {
-    const size_t at = row * w.row_bytes;
-    const char* codes = (const char*)w.codes + at;
+    const char* codes = (const char*)w.codes + row * w.row_bytes;
     switch (w.format) {
         case FLOAT32: return pack((const float*)codes + from, n, tile);
         case BFLOAT16: return pack((const bf16*)codes + from, n, tile);
-        case INT8: return pack_scaled((const int8_t*)codes + from, ((const float*)w.scale)[row], n, tile);
     }
-    const uint16_t* scale = (const uint16_t*)((const char*)w.scale + at) + from / GROUP;
-    const uint16_t* least = w.format == Q4_1 ? (const uint16_t*)((const char*)w.minimum + at) + from / GROUP : nullptr;
-    for (int g = 0; g < n / GROUP; g++) {
-        const float step = from_half(scale[g]);
-        float* to = place(tile, g * GROUP);
-        if (w.format == Q8_0) pack_scaled((const int8_t*)codes + from + g * GROUP, step, GROUP, to);
-        else pack_nibbles((const uint8_t*)codes + (from + g * GROUP) / 2, step, least ? from_half(least[g]) : -8 * step, to);
-    }
+    widen_codes<f32xN>(w, row, from, n, [&](int column, f32xN numbers) { store(place(tile, column), numbers); });
 }
 
 // Memory is slow to answer: while this tile is multiplied, the weights of the next one are asked for, a little at a time.

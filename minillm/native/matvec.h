@@ -7,20 +7,10 @@
 
 #include "codes.h"
 #include "vectors.h"
-
-enum Format { FLOAT32, BFLOAT16, INT8, Q8_0, Q4_0, Q4_1 };  // see minillm/quantization.py
+#include "weights.h"
 
 constexpr int AHEAD = 1024;    // bytes: what lies there is asked for
 constexpr int STREAMS = 4;     // places at which a matrix is read at the same time: memory is faster for several
-
-struct Matrix {
-    const void* codes;    // [rows, columns] float32, bfloat16 or int8; of 4 bits [rows, columns / 2], two codes per byte
-    const void* scale;    // INT8: [rows] float32; Q8_0, Q4_0, Q4_1: [rows, columns / GROUP] float16
-    const void* minimum;  // Q4_1: [rows, columns / GROUP] float16
-    const float* bias;    // [rows], or null
-    int64_t row_bytes;    // from a row to the next, of codes and of groups' scales and minima: they lie in one memory
-    int32_t format, rows, columns;
-};
 
 // The vector as a matrix wants it: in float32, or in whole numbers from -127 to 127 with a scale per group, and with zeros up
 // to the end of the last QUAD of groups.

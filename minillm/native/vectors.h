@@ -39,7 +39,7 @@ template <class Vector> static inline Vector load(const void* from) {
     std::memcpy(&v, from, sizeof v);  // one instruction, and no alignment is asked for
     return v;
 }
-template <class Vector> static inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
+template <class Vector> static inline void store(void* to, Vector v) { std::memcpy(to, &v, sizeof v); }
 
 static inline f32x8 load8(const float* p) { return load<f32x8>(p); }
 
@@ -89,6 +89,32 @@ template <class Vector> static inline void restore(const float* from, int n, flo
     for (int i = 0; i < n; i += 2 * half)
         for (int j = 0; j < half; j++) to[i + 2 * j] = from[i + j], to[i + 2 * j + 1] = from[i + half + j];
 }
+
+// As many numbers as bfloat16 bits in the upper halves of 32-bit words: to the nearest; of two equally near, to the even one,
+// as PyTorch does. What is not a number stays that: rounding could carry it over into another.
+template <class Vector> static inline auto rounded(Vector v) {
+    using Words = decltype(v == v);
+    const Words bits = (Words)v, nearest = bits + 0x7fff + ((bits >> 16) & 1);
+    return v == v ? nearest : Words{} + 0x7fc00000;
+}
+
+template <class Vector> static inline void store_pair(float* to, Vector one, Vector other) {
+    store(to, one), store(to + lanes_of<Vector>, other);
+}
+template <class Vector> static inline void store_pair(bf16* to, Vector even, Vector odd) {
+    store(to, ((rounded(even) >> 16) & 0xffff) | (rounded(odd) & int32_t(0xffff0000u)));
+}
+template <class Vector> static inline void store_rounded(float* to, Vector v) { store(to, v); }
+static inline void store_rounded(bf16* to, f32x8 v) {
+    typedef bf16 Halves __attribute__((vector_size(16)));
+    store(to, __builtin_convertvector(rounded(v) >> 16, Halves));
+}
+#if defined(__AVX512F__)
+static inline void store_rounded(bf16* to, f32xN v) {
+    typedef bf16 Halves __attribute__((vector_size(32)));
+    store(to, __builtin_convertvector(rounded(v) >> 16, Halves));
+}
+#endif
 
 static inline float widen(float x) { return x; }
 static inline float widen(bf16 x) {
@@ -172,19 +198,26 @@ static inline float from_half(uint16_t half) {
 
 // e^x for x <= 0, to about 2 parts in 10^7. 2^t is 2^whole times 2^rest: the first is an exponent, the second a short
 // polynomial (the Taylor series of 2^rest, for rest in [-0.5, 0.5]). What is below e^-87 becomes as good as 0.
-static inline f32x8 exp8(f32x8 x) {
-    const f32x8 least = f32x8{} - 87.0f;
+template <class Vector> static inline Vector exponential(Vector x) {
+    using Words = decltype(x == x);
+    const Vector least = Vector{} - 87.0f;
     x = x < least ? least : x;
-    const f32x8 t = x * 1.44269504f;
-    const f32x8 rounder = f32x8{} + 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits behind the point
-    const f32x8 shifted = t + rounder;
-    const f32x8 rest = t - (shifted - rounder);
-    f32x8 p = rest * 1.54035304e-4f + 1.33335581e-3f;
+    const Vector t = x * 1.44269504f;
+    const Vector rounder = Vector{} + 12582912.0f;  // 1.5 * 2^23: adding it leaves no bits behind the point
+    const Vector shifted = t + rounder;
+    const Vector rest = t - (shifted - rounder);
+    Vector p = rest * 1.54035304e-4f + 1.33335581e-3f;
     p = p * rest + 9.61812911e-3f;
     p = p * rest + 5.55041087e-2f;
     p = p * rest + 2.40226507e-1f;
     p = p * rest + 6.93147181e-1f;
     p = p * rest + 1.0f;
-    const i32x8 whole = (i32x8)shifted - (i32x8)rounder;
-    return (f32x8)((i32x8)p + (whole << 23)) + (x - x);  // the last is 0, but for a NaN, which must not get lost
+    const Words whole = (Words)shifted - (Words)rounder;
+    return (Vector)((Words)p + (whole << 23)) + (x - x);  // the last is 0, but for a NaN, which must not get lost
+}
+
+// x / (1 + e^-x), times y. The exponential is taken of -|x|, which cannot overflow: e^-|x| / (1 + e^-|x|) for x < 0.
+template <class Vector> static inline Vector silu_times(Vector x, Vector y) {
+    const Vector shrunk = exponential(x > 0 ? -x : x);
+    return x * (x > 0 ? Vector{} + 1 : shrunk) / (shrunk + 1) * y;
 }
