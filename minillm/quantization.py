@@ -112,7 +112,7 @@ def pack_nibbles(codes: UInt8[Tensor, "out in"]) -> UInt8[Tensor, "out half_in"]
 def unpack_nibbles(packed: UInt8[Tensor, "out half_in"]) -> UInt8[Tensor, "out in"]:
     """What `pack_nibbles` packed."""
     rows, width = packed.shape
-    grouped = packed.view(rows, -1, 1, GROUP // 2)  # [out, in / 32, 1, 16]
+    grouped = packed.view(rows, 2 * width // GROUP, 1, GROUP // 2)  # [out, in / 32, 1, 16]
     return torch.cat((grouped & 15, grouped >> 4), dim=2).view(rows, 2 * width)  # [out, in]
 
 

@@ -16,6 +16,9 @@ from minillm.linear import Linear
 from minillm.quantization import SLAB_NUMBERS, QuantizedWeight, empty_quantized
 from minillm.row_kernels import RowKernels
 
+WIDENED_NUMBERS = 1 << 20
+"""Of a matrix, widened at a time by kernels, which write them once: 2 MiB in bfloat16."""
+
 
 class QuantizedLinear(nn.Module):
     """`Linear` on a `QuantizedWeight`, to be filled.
@@ -39,7 +42,7 @@ class QuantizedLinear(nn.Module):
         wide = torch.float32 if slow else input.dtype
         x, bias = input.to(wide), None if self.bias is None else self.bias.to(wide)
         output = input.new_empty(*input.shape[:-1], self.out_features)  # [..., out]
-        step = max(1, SLAB_NUMBERS // self.in_features)
+        step = max(1, (WIDENED_NUMBERS if self.kernels else SLAB_NUMBERS) // self.in_features)
         for start in range(0, self.out_features, step):
             some = slice(start, start + step)
             slab = self._dequantized(self.weight.rows(some), wide)  # [step, in]

@@ -1,6 +1,6 @@
 """What may stand in for PyTorch between the products of a pass: the same steps, row after row."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -9,6 +9,7 @@ from torch import Tensor
 from minillm.quantization import QuantizedWeight
 
 
+@runtime_checkable
 class RowKernels(Protocol):
     """Steps that read and write rows, and hardly compute. PyTorch takes them one by one, over all rows of a prompt:
     what the one has written, the next one reads from a cache that is farther away.

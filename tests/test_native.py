@@ -436,14 +436,14 @@ def test_logits_of_rows_in_any_shape():
     ("model", "sentence"),
     [
         (lambda: model_in(None, native_config(), dtype=torch.float16), "knows float32 and bfloat16, not torch.float16"),
-        (lambda: model_in(None, tiny_config()), "needs a head_dim that is a multiple of 16, not 10"),
+        (lambda: model_in(None, tiny_config()), "needs a head_dim that is a multiple of 16, at most 1,024, not 10"),
         (lambda: Llama(native_config(), device="meta"), "is for the CPU, not for meta"),
         (
-            lambda: model_in(None, native_config(intermediate_size=65568, hidden_size=1, num_hidden_layers=1)),
-            "takes rows of up to 65,536 numbers, not of 65,568",
+            lambda: Llama(native_config(head_dim=1040, num_attention_heads=1, num_key_value_heads=1), device="cpu"),
+            "a multiple of 16, at most 1,024, not 1040",
         ),
     ],
-    ids=["float16", "head_dim", "device", "columns"],
+    ids=["float16", "head_dim", "device", "wide heads"],
 )
 def test_models_that_it_is_not_made_for_are_refused_in_one_sentence(model, sentence):
     with pytest.raises(InputError, match=sentence):

@@ -98,7 +98,7 @@ class TestOnce:
             make_library()
         assert len(kept(cache)) == 2
         sources = shutil.copytree(build.SOURCES, tmp_path / "sources")
-        for name in ("decode.cpp", "matvec.h", "attention.h", "vectors.h", "crew.h"):
+        for name in ("decode.cpp", "rows.cpp", "attention.h", "vectors.h", "crew.h"):
             with monkeypatch.context() as patch:
                 (sources / name).write_text((sources / name).read_text(encoding="utf-8") + "// new\n", encoding="utf-8")
                 patch.setattr(build, "SOURCES", sources)
@@ -205,18 +205,25 @@ class TestWhatMayBeMissing:
         assert llm.generate("the cat", SamplingParams(max_tokens=5, ignore_eos=True)).token_ids
 
 
-@pytest.fixture(scope="module")
-def portable(tmp_path_factory):
-    """The kernels for any processor of this kind: none of the branches for AVX2."""
-    plain = "-march=x86-64" if platform.machine() in ("x86_64", "AMD64") else "-fno-tree-vectorize"
+X86 = platform.machine() in ("x86_64", "AMD64")
+LESSER = {
+    "without AVX2": ["-march=x86-64"] if X86 else ["-fno-tree-vectorize"],
+    "without AVX-512": ["-march=native", "-mno-avx512f"] if X86 else ["-march=native"],
+}
+
+
+@pytest.fixture(scope="module", params=LESSER)
+def portable(request, tmp_path_factory):
+    """The kernels for lesser processors of this kind: without some of the branches for this one."""
+    flags = [flag for flag in build.FLAGS if flag not in ("-march=native", "-O3")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINILLM_CACHE", str(tmp_path_factory.mktemp("portable")))
-        patch.setattr(build, "FLAGS", tuple({"-march=native": plain, "-O3": "-O1"}.get(f, f) for f in build.FLAGS))
+        patch.setattr(build, "FLAGS", (*flags, "-O1", *LESSER[request.param]))
         yield make_library()
 
 
-class TestWithoutAvx2:
-    """The plain code is right too. The two round differently, so an input between two codes may fall to either side."""
+class TestOnLesserProcessors:
+    """The other branches are right too. They round differently: an input between two codes may fall to either side."""
 
     def pair(self, library: ctypes.CDLL, monkeypatch, format):
         model = model_in(format, native_config(hidden_size=160, num_attention_heads=10, tie_word_embeddings=False))

@@ -18,7 +18,7 @@ from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.model import DecoderLayer, Llama
 from minillm.native.build import native_library
-from minillm.native.matrix import WEIGHT_FORMATS, Matrix, address, matrix_of
+from minillm.native.matrix import WEIGHT_FORMATS, Matrix, address, in_one_piece, matrix_of
 from minillm.placement import Placed, Placement
 from minillm.quantized_linear import QuantizedLinear
 
@@ -92,6 +92,9 @@ def _check(model: Llama) -> None:
             f"the C++ decode pass needs a head_dim that is a multiple of {HEAD_DIM_UNIT}, at most"
             f" {MOST_HEAD_DIM:,}, not {config.head_dim}"
         )
+    weights = (linear.weight for linear in model.modules() if isinstance(linear, QuantizedLinear))
+    if not all(map(in_one_piece, weights)):
+        raise InputError("the C++ decode pass needs quantized weights as `empty_quantized` lays them out")
 
 
 class NativeDecodePass:

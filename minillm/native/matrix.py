@@ -24,6 +24,14 @@ class Matrix(ctypes.Structure):
                 *((name, ctypes.c_int32) for name in ("format", "rows", "columns"))]  # fmt: skip
 
 
+def in_one_piece(weight: QuantizedWeight) -> bool:
+    """Whether a row's scales and minima are as far from the next row's as its codes are: see `empty_quantized`."""
+    if weight.format == "int8":
+        return weight.scale.is_contiguous()
+    parts = [part for part in (weight.codes, weight.scale, weight.minimum) if part is not None]
+    return len({part.stride(0) * part.itemsize for part in parts}) == 1
+
+
 def matrix_of(weight: Tensor | QuantizedWeight, float32_bias: Tensor | None = None) -> Matrix:
     """Where a weight lies, and how it is stored."""
     rows, columns = weight.shape

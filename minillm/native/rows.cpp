@@ -82,18 +82,17 @@ extern "C" void norm_rows(const Shape* shape, const void* x, const void* weight,
     });
 }
 
-// cos, sin: for each plane, `angles_step` numbers apart, [rows, width / 2].
-extern "C" void rotate_rows(const Shape* shape, const void* x, const void* cos, const void* sin, int64_t angles_step, int format,
-                            void* out) {
+// cos, sin: [planes, rows, width / 2].
+extern "C" void rotate_rows(const Shape* shape, const void* x, const void* cos, const void* sin, int format, void* out) {
     const Shape& s = *shape;
     const int64_t half = s.width / 2;
     with_types(format, half, [&](auto vector, auto number) {
         using Number = decltype(number);
         each_row(s.planes * s.rows, s.heads * s.width, [&](int64_t i) {  // all heads of a token: they share its angles
-            const int64_t plane = i / s.rows, row = i % s.rows, angles = plane * angles_step + row * half;
+            const int64_t plane = i / s.rows, row = i % s.rows;
             for (int64_t head = 0; head < s.heads; head++)
                 rotate_row<decltype(vector)>((const Number*)x + plane * s.plane_step + head * s.head_step + row * s.row_step,
-                                             (const Number*)cos + angles, (const Number*)sin + angles, half,
+                                             (const Number*)cos + i * half, (const Number*)sin + i * half, half,
                                              (Number*)out + ((plane * s.heads + head) * s.rows + row) * s.width);
         });
     });

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from minillm.model import rms_norm, swiglu
 from minillm.native.build import native_library
-from minillm.native.matrix import WEIGHT_FORMATS, address, matrix_of
+from minillm.native.matrix import WEIGHT_FORMATS, address, in_one_piece, matrix_of
 from minillm.quantization import QuantizedWeight
 from minillm.rope import apply_rope
 
@@ -43,15 +43,12 @@ class NativeRows:
         cos: Float[Tensor, "batch 1 q_len half_dim"],
         sin: Float[Tensor, "batch 1 q_len half_dim"],
     ) -> Float[Tensor, "batch heads q_len head_dim"]:
-        batch, _, q_len, head_dim = x.shape
-        half = head_dim // 2
-        if half % UNIT or not _rows_in_memory(x):
+        if x.shape[-1] // 2 % UNIT or not _rows_in_memory(x):
             return apply_rope(x, cos, sin)
         cos, sin = cos.contiguous(), sin.contiguous()
         out = x.new_empty(x.shape)  # [B, H, T, D]
-        apart = ctypes.c_int64(q_len * half if cos.shape[0] == batch else 0)
         shape, kind = ctypes.byref(_shape(x)), WEIGHT_FORMATS[x.dtype]
-        self._library.rotate_rows(shape, address(x), address(cos), address(sin), apart, kind, address(out))
+        self._library.rotate_rows(shape, address(x), address(cos), address(sin), kind, address(out))
         return out
 
     def swiglu(self, gate_up: Float[Tensor, "*rows both"]) -> Float[Tensor, "*rows intermediate"]:
@@ -66,6 +63,8 @@ class NativeRows:
         return out
 
     def dequantized(self, weight: QuantizedWeight, dtype: torch.dtype) -> Float[Tensor, "out in"]:
+        if not in_one_piece(weight):
+            return weight.dequantized(dtype)
         out = torch.empty(weight.shape, dtype=dtype)  # [out, in]
         self._library.widen_rows(ctypes.byref(matrix_of(weight)), WEIGHT_FORMATS[dtype], address(out))
         return out

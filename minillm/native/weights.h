@@ -30,8 +30,9 @@ template <class Vector, class Put> static inline void widen_codes(const Matrix& 
         int8_t halves[GROUP];
         const int8_t* group = (const int8_t*)codes + from + column;
         if (w.format >= Q4_0) {
-            const auto* bytes = (const uint8_t*)codes + (from + column) / 2;
-            for (int i = 0; i < HALF; i++) halves[i] = bytes[i] & 15, halves[i + HALF] = bytes[i] >> 4;
+            typedef uint8_t Bytes __attribute__((vector_size(HALF)));
+            const auto bytes = load<Bytes>(codes + (from + column) / 2);
+            store(halves, bytes & 15), store(halves + HALF, bytes >> 4);
             group = halves;
         }
         for (int i = 0; i < GROUP; i += lanes_of<Vector>) {
