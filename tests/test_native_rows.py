@@ -155,7 +155,7 @@ class TestDequantized:
 @pytest.mark.parametrize("format", [None, *FORMATS])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_prompt_through_them_gives_the_hidden_states_of_the_model(monkeypatch, format, dtype):
-    """Both round in bfloat16, the kernels less often: what counts is how far they are from the same model in float32."""
+    """Both round in bfloat16, the kernels less often: what counts is how far each is from the model in float32."""
     model = model_in(format, native_config(head_dim=32), dtype=dtype)
     exact = widened(model)
     ids = random_ids(37, batch=2)
