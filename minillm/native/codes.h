@@ -13,6 +13,41 @@ typedef f32xN Sums;
 typedef f32x8 Sums;
 #endif
 
+// `QUAD` groups at a time; at the end of a row, perhaps fewer. There, x has zeros.
+constexpr int QUAD = 4;
+
+#if WITH_VNNI
+
+static inline __m512i load_bytes(const void* from, int count) {  // at most 64; zeros behind them
+    return _mm512_maskz_loadu_epi8(count >= 64 ? ~0ull : count > 0 ? (1ull << count) - 1 : 0, from);
+}
+static inline __m512 spread(f32x4 scales, __m512i which) { return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales)); }
+
+// Groups of codes of 8 bits with their scales. The instruction adds the products of four codes to a sum at once, and wants
+// one side without signs: w + 128. What that adds to a sum is 128 times four codes of x; `less` begins with as much less.
+static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t* less, f32x4 scales, int groups) {
+    auto sixteen_sums = [&](int from) {
+        const __m512i codes = _mm512_xor_si512(load_bytes(w + from, groups * GROUP - from), _mm512_set1_epi8(-128));
+        return (Sums)_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(load<__m512i>(less + from / 4), codes, load<__m512i>(x + from)));
+    };
+    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
+    return sixteen_sums(0) * (Sums)spread(scales, first) +
+           sixteen_sums(2 * GROUP) * (Sums)spread(scales, _mm512_add_epi32(first, _mm512_set1_epi32(2)));
+}
+
+// Groups of codes of 4 bits with their scales.
+static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32x4 scales, int groups) {
+    const __m512i bytes = load_bytes(w, groups * HALF), low_half = _mm512_set1_epi8(15);
+    __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, low_half), load<__m512i>(x));
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_half);
+    sums = _mm512_dpbusd_epi32(sums, high, load<__m512i>(x + QUAD * HALF));
+    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)spread(scales, _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+}
+
+static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m256)v); }
+
+#else
+
 #if WITH_AVX2
 
 static inline f32x8 sums_of_four(__m256i pairs) {  // 16 sums of 2 products, in 16 bits -> 8 sums of 4, in float32
@@ -55,41 +90,6 @@ static inline float product_of_one_group(const uint8_t* w, const int8_t* low, co
     for (int i = 0; i < HALF; i++) total += (w[i] & 15) * low[i] + (w[i] >> 4) * high[i];
     return total;
 }
-
-// `QUAD` groups at a time; at the end of a row, perhaps fewer. There, x has zeros.
-constexpr int QUAD = 4;
-
-#if WITH_VNNI
-
-static inline __m512i load_bytes(const void* from, int count) {  // at most 64; zeros behind them
-    return _mm512_maskz_loadu_epi8(count >= 64 ? ~0ull : count > 0 ? (1ull << count) - 1 : 0, from);
-}
-static inline __m512 spread(f32x4 scales, __m512i which) { return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales)); }
-
-// Groups of codes of 8 bits with their scales. The instruction adds the products of four codes to a sum at once, and wants
-// one side without signs: w + 128. What that adds to a sum is 128 times four codes of x; `less` begins with as much less.
-static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t* less, f32x4 scales, int groups) {
-    auto sixteen_sums = [&](int from) {
-        const __m512i codes = _mm512_xor_si512(load_bytes(w + from, groups * GROUP - from), _mm512_set1_epi8(-128));
-        return (Sums)_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(load<__m512i>(less + from / 4), codes, load<__m512i>(x + from)));
-    };
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    return sixteen_sums(0) * (Sums)spread(scales, first) +
-           sixteen_sums(2 * GROUP) * (Sums)spread(scales, _mm512_add_epi32(first, _mm512_set1_epi32(2)));
-}
-
-// Groups of codes of 4 bits with their scales.
-static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32x4 scales, int groups) {
-    const __m512i bytes = load_bytes(w, groups * HALF), low_half = _mm512_set1_epi8(15);
-    __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, low_half), load<__m512i>(x));
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_half);
-    sums = _mm512_dpbusd_epi32(sums, high, load<__m512i>(x + QUAD * HALF));
-    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)spread(scales, _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
-}
-
-static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m256)v); }
-
-#else
 
 static inline f32x8 four_of_each(float one, float other) { return f32x8{one, one, one, one, other, other, other, other}; }
 
