@@ -6,6 +6,7 @@ from typing import Any
 
 from minillm.errors import InputError
 
+OLD = "this llama-cpp-python cannot turn flash attention off: pip install --upgrade llama-cpp-python"
 MISSING = '--compare llama.cpp needs llama-cpp-python: pip install "minillm[bench]" (it is compiled: some minutes)'
 
 
@@ -17,11 +18,18 @@ def require_llama_cpp() -> None:
 
 @functools.cache  # also keeps the callback alive, which the library goes on calling
 def llama_cpp() -> Any:
-    """The module, its log silenced: it would write hundreds of lines to stderr."""
+    """The module, its log silenced: it would write hundreds of lines to stderr.
+
+    Raises InputError where it is one that flash attention cannot be turned off in: set all the same, a field that it
+    does not know would change nothing.
+    """
     require_llama_cpp()
     import ctypes
 
     import llama_cpp as library  # pyright: ignore[reportMissingImports]
+
+    if not hasattr(library, "LLAMA_FLASH_ATTN_TYPE_DISABLED"):
+        raise InputError(OLD)
 
     def silent(level: int, text: bytes, user_data: Any) -> None:
         """Say nothing."""
