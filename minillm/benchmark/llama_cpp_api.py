@@ -1,6 +1,8 @@
 """The library of llama.cpp, through the low-level functions of `llama-cpp-python`; imported only when asked for."""
 
+import ctypes
 import functools
+import importlib
 import importlib.util
 from typing import Any
 
@@ -24,10 +26,7 @@ def llama_cpp() -> Any:
     does not know would change nothing.
     """
     require_llama_cpp()
-    import ctypes
-
-    import llama_cpp as library  # pyright: ignore[reportMissingImports]
-
+    library: Any = importlib.import_module("llama_cpp")
     if not hasattr(library, "LLAMA_FLASH_ATTN_TYPE_DISABLED"):
         raise InputError(OLD)
 
