@@ -28,8 +28,9 @@ A peer adds its own time. Engines choose the likeliest token; tokenizing, sampli
 
 llama.cpp gets the same weights in a file that is written for it, and quantized by its own quantizer, every matrix
 in one format: float32 is set beside F32, bfloat16 beside BF16, int8 beside Q8_0, int4 beside Q4_1 and Q4_0. Its
-keys and values stay in float16, its own default. Such files, and the model of --random (2.5 GB for llama-3.2-1b),
-lie in $MINILLM_CACHE (default: ~/.cache/minillm) while it runs, and are removed at the end.
+keys and values stay in float16, its own default. Each file is measured twice: with its defaults, and with -fa off,
+without flash attention, which halves the speed of decoding on some processors. Such files, and the model of --random
+(2.5 GB for llama-3.2-1b), lie in $MINILLM_CACHE (default: ~/.cache/minillm) while it runs, and are removed at the end.
 """
 
 

@@ -1,7 +1,9 @@
 """`minillm bench`: what it measures and in which order, what it makes of it, and what it refuses. No time is judged."""
 
 import json
+import signal
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +21,10 @@ from minillm.benchmark.ours import MinillmEngine
 from minillm.benchmark.peers import Lineup
 from minillm.benchmark.plan import Mode, Plan, modes
 from minillm.benchmark.random_model import config_of, random_config, write_random_model
-from minillm.benchmark.remote import Loaded, RemoteEngine, Top
-from minillm.benchmark.summary import summarize
+from minillm.benchmark.remote import Loaded, RemoteEngine, Top, why_ended
+from minillm.benchmark.report import Report
+from minillm.benchmark.session import Memory, Result, one_per_file
+from minillm.benchmark.summary import Row, summarize
 from minillm.benchmark.transformers_peer import TransformersEngine
 from minillm.benchmark.turns import Run, take_turns
 from minillm.benchmark.watch import Look, Ticks, Watch, cautions, share_of_others
@@ -402,8 +406,22 @@ def test_a_process_that_cannot_load_says_why_and_one_that_dies_is_reported(tiny_
         RemoteEngine("ours", spec(tmp_path / "nowhere"))
     with RemoteEngine("ours", spec(tiny_dir)) as remote:
         remote._process.kill()
-        with pytest.raises(InputError, match=r"the process of ours ended .*signal 9"):
+        with pytest.raises(InputError, match=r"the process of ours ended .*signal 9: .*, as when memory runs out\)"):
             remote.peak_bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (-9, ", as when memory runs out"),
+        (-4, ", as when the engine was compiled for another processor, or by a compiler that got it wrong"),
+        (-6, ""),
+        (-11, ""),
+    ],
+)
+def test_of_the_signals_that_end_a_process_some_suggest_why(code, hint):
+    assert why_ended(code) == f"signal {-code}: {signal.strsignal(-code)}{hint}"
+    assert why_ended(3) == "exit code 3, see above"
 
 
 # Models and files
@@ -433,14 +451,26 @@ def test_llama_cpp_gets_files_with_as_many_bits_as_ours(tiny_dir, tmp_path, monk
     monkeypatch.setattr("minillm.benchmark.peers.write_gguf", lambda _, file, dtype: (made.append(dtype), file.touch()))
     monkeypatch.setattr("minillm.benchmark.peers.quantize_gguf", lambda _, file, kind, threads: made.append(kind))
     lineup = Lineup(spec(tiny_dir), open_checkpoint(Path(tiny_dir)), (TRANSFORMERS, LLAMA_CPP), tmp_path)
-    assert list(lineup.specs(Mode("bfloat16"))) == [MINILLM, TRANSFORMERS, "llama.cpp BF16"]
-    assert list(lineup.specs(Mode("bfloat16", "int8"))) == [MINILLM, "llama.cpp Q8_0"]
+    plain = ["llama.cpp BF16", "llama.cpp BF16 -fa off"]
+    assert list(lineup.specs(Mode("bfloat16"))) == [MINILLM, TRANSFORMERS, *plain]
+    assert list(lineup.specs(Mode("bfloat16", "int8"))) == [MINILLM, "llama.cpp Q8_0", "llama.cpp Q8_0 -fa off"]
     quantized = lineup.specs(Mode("bfloat16", "int4"))
-    assert list(quantized) == [MINILLM, "llama.cpp Q4_1", "llama.cpp Q4_0"]
+    both = [name for kind in ("Q4_1", "Q4_0") for name in (f"llama.cpp {kind}", f"llama.cpp {kind} -fa off")]
+    assert list(quantized) == [MINILLM, *both]
     assert quantized[MINILLM].quantize == "int4"
     assert quantized["llama.cpp Q4_1"].path == str(tmp_path / "Q4_1.gguf")
+    assert [title for title, asked in quantized.items() if asked.flash_off] == both[1::2]
+    assert [replace(quantized[title], flash_off=False) for title in both[1::2]] == [quantized[t] for t in both[::2]]
     assert made == ["bfloat16", "float32", "Q8_0", "Q4_1", "Q4_0"], "quantized from what loses nothing, written once"
     assert lineup.unquantized(Mode("bfloat16", "int4")) == Mode("float32")
+
+
+def test_what_engines_choose_is_compared_once_per_program_and_file():
+    """A .gguf file may be read by two programs, and by one of them in two ways."""
+    ours, theirs = spec("model.gguf"), spec("model.gguf", LLAMA_CPP)
+    other = spec("other.gguf", LLAMA_CPP)
+    specs = {MINILLM: ours, "a": theirs, "a -fa off": replace(theirs, flash_off=True), "b": other}
+    assert one_per_file(specs) == {MINILLM: ours, "a": theirs, "b": other}
 
 
 # The command
@@ -486,6 +516,34 @@ def test_the_tables_go_to_stdout_and_fit_80_columns(tiny_dir, capsys, monkeypatc
     assert out.index("GB/s") < out.index("prefill"), "ceilings first"
     for word in ("TTFT", "MBU", "MFU", "peak", "load", "the whole request (7 tokens in, 3 out): minillm"):
         assert word in out
+
+
+def test_the_longest_names_and_figures_fit_80_columns_uncut():
+    names = [MINILLM, TRANSFORMERS, "llama.cpp Q4_1", "llama.cpp Q4_1 -fa off"]
+    figures = (12345.0, 11234.0, 13456.0, 0.9991, 0.49)
+    rows = [
+        Row(what, 16384, 16, name, *figures, None if name == MINILLM else 10.37)
+        for what in ("prefill", "decode")
+        for name in names
+    ]
+    loaded = {name: Loaded(12.34, 1, 2_471_600_000, 2_471_600_000, 1) for name in names}
+    memory = {name: Memory(3_456_700_000, 2_471_600_000, 1_234_500_000) for name in names}
+    looks, machine = [Look(1e9, 0.0)], Machine(1e9, 1e9)
+    stream = StringIO()
+    result = Result(Mode("bfloat16", "int4"), loaded, memory, [], looks, machine, {})
+    Report(stream).result(result, rows, Plan((16384,), (16384,), (16,), 2, 3), as_request=False)
+    out = stream.getvalue()
+    assert "…" not in out
+    assert max(map(len, out.split("\n"))) <= 80
+    assert out.count("llama.cpp Q4_1 -fa off") == 3, "prefill, decode and memory have a line for each engine"
+
+
+def test_two_lines_of_llama_cpp_are_explained_where_there_are_any():
+    for peers, explained in (((TRANSFORMERS,), False), ((TRANSFORMERS, LLAMA_CPP), True)):
+        stream = StringIO()
+        Report(stream).legend(peers)
+        assert ("-fa off  llama.cpp" in stream.getvalue()) == explained
+        assert max(map(len, stream.getvalue().split("\n"))) <= 80
 
 
 def test_files_are_gone_afterwards(tiny_dir, tmp_path, capsys, monkeypatch):

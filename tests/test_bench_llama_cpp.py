@@ -3,6 +3,7 @@
 The library itself is not needed: a stand-in of the few functions that are called takes down what it is given.
 """
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,7 +125,7 @@ def test_no_tokenizer_is_in_the_file(tmp_path):
 class StandIn:
     """A context is the ids that each sequence holds; the likeliest id is the sum of a sequence's, modulo V."""
 
-    V, LONGEST = 50, 4
+    V, LONGEST, LLAMA_FLASH_ATTN_TYPE_DISABLED = 50, 4, 0
 
     def __init__(self):
         self.passes, self.freed, self.logged = [], [], []
@@ -166,16 +167,9 @@ class StandIn:
         del context.held[sequence][start:]
         return True
 
-    def llama_state_seq_get_size(self, context, sequence):
-        return 8 * len(context.held[sequence])
-
-    def llama_state_seq_get_data(self, context, state, size, sequence):
-        state[:] = np.array(context.held[sequence], dtype=np.int64).tobytes()
-        return size
-
-    def llama_state_seq_set_data(self, context, state, size, sequence):
-        context.held[sequence] = np.frombuffer(bytes(state), dtype=np.int64).tolist()
-        return size
+    def llama_memory_seq_cp(self, context, source, sequence, start, end):
+        assert (start, end) == (-1, -1), "from one sequence to another, all of it"
+        context.held[sequence] = list(context.held[source])
 
     def llama_batch_init(self, rows, embedding, sequences):
         rows = range(rows)
@@ -252,12 +246,30 @@ def test_a_batch_decodes_copies_in_a_context_of_its_own(stand_in, engine):
     stand_in.passes.clear()
     assert engine.decode(3, 2) > 0
     assert stand_in.passes == [
+        ([3, 4], [0, 1], [0, 0], [False, True]),
+        ([7, 7, 7], [2, 2, 2], [0, 1, 2], [False] * 3),  # which makes the copies, and is forgotten
         ([7, 7, 7], [2, 2, 2], [0, 1, 2], [True] * 3),
         ([14, 14, 14], [3, 3, 3], [0, 1, 2], [True] * 3),
     ]
     assert [context.params.n_seq_max for context in stand_in.freed] == [3]
     assert stand_in.freed[0].params.n_ctx == 60
     assert engine.context.held == {0: [3, 4]}
+
+
+def test_flash_attention_is_turned_off_where_that_is_asked_for_and_left_alone_elsewhere(stand_in, engine, tmp_path):
+    asked = EngineSpec(LLAMA_CPP, str(tmp_path / "model.gguf"), "cpu", "float32", 2, flash_off=True)
+    without = LlamaCppEngine(asked)
+    for each, expected in ((engine, None), (without, 0)):
+        each.prefill([3, 4], 20)
+        for context in (each.context, each._copies(2)):
+            assert getattr(context.params, "flash_attn_type", None) == expected
+
+
+def test_a_library_that_cannot_turn_it_off_is_refused(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "llama_cpp", SimpleNamespace())
+    with pytest.raises(InputError, match="pip install --upgrade llama-cpp-python"):
+        llama_cpp_api.llama_cpp.__wrapped__()
 
 
 def test_every_context_is_given_back(stand_in, engine):

@@ -1,5 +1,6 @@
 """The machine's own limits, measured: only what must hold on any machine is asserted."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,8 +19,11 @@ def clock_of(monkeypatch):
 
 
 def test_bandwidth_is_bytes_over_the_shortest_time(clock_of):
-    clock_of(0.0, 2.0, 10.0, 10.5)
-    assert measure.read_bandwidth(num_bytes=4000, repeats=2) == 4000 / 0.5
+    """Each of the three ways is read twice, and whichever is fastest counts."""
+    slow, fast = (0.0, 2.0, 10.0, 11.0), (0.0, 2.0, 10.0, 10.5)
+    for ways in ((slow, slow, fast), (slow, fast, slow), (fast, slow, slow)):
+        clock_of(*(reading for way in ways for reading in way))
+        assert measure.read_bandwidth(num_bytes=4000, repeats=2) == 4000 / 0.5
 
 
 def test_flops_count_a_multiplication_and_an_addition_per_term(clock_of):
@@ -28,7 +32,7 @@ def test_flops_count_a_multiplication_and_an_addition_per_term(clock_of):
 
 
 def test_every_byte_is_read(monkeypatch):
-    """A sum over a part of the numbers would report a bandwidth that is not there."""
+    """Each of the ways: a sum over a part of the numbers would report a bandwidth that is not there."""
     results = []
 
     def once(work, device, repeats):
@@ -37,7 +41,17 @@ def test_every_byte_is_read(monkeypatch):
 
     monkeypatch.setattr(measure, "_best_seconds", once)
     measure.read_bandwidth(num_bytes=4 * 640)
-    assert float(results[0].sum()) == 640
+    assert [float(result.sum()) for result in results] == [640, 640, 640]
+    assert max(result.numel() for result in results) <= 64, "and next to nothing is written"
+
+
+def test_the_second_opinion_reads_every_word_in_pieces(monkeypatch):
+    seen = []
+    monkeypatch.setattr(measure, "PIECE_WORDS", 4)
+    monkeypatch.setattr(measure.np, "bitwise_or", lambda one, other, out: seen.append((len(out), *one, *other)))
+    measure._read_pair(np.arange(20, dtype=np.uint64).reshape(2, 10))
+    assert [size for size, *_ in seen] == [4, 4, 2]
+    assert sorted(word for _, *words in seen for word in words) == list(range(20))
 
 
 def test_the_matrix_grows_until_a_product_takes_a_while_and_the_best_rate_counts(monkeypatch):

@@ -9,14 +9,17 @@ from jaxtyping import Float
 
 MINILLM, TRANSFORMERS, LLAMA_CPP = "minillm", "transformers", "llama.cpp"
 PEERS = (TRANSFORMERS, LLAMA_CPP)
+FLASH_OFF = "-fa off"
+"""How llama.cpp's own command line says that flash attention is turned off."""
 
 
 @dataclass(frozen=True)
 class EngineSpec:
     """Which engine to load, and how: plain values, which cross a pipe as JSON.
 
-    `path` is a safetensors directory or a .gguf file; `threads` is the number that every engine computes with. The
-    last three are for `minillm` alone.
+    `path` is a safetensors directory or a .gguf file; `threads` is the number that every engine computes with.
+    `quantize`, `kv_dtype` and `compile` are for `minillm` alone. `flash_off` is for llama.cpp alone: it is to do
+    without flash attention.
     """
 
     engine: str
@@ -27,6 +30,7 @@ class EngineSpec:
     quantize: str | None = None
     kv_dtype: str | None = None
     compile: bool | None = None
+    flash_off: bool = False
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from minillm.benchmark.ceilings import measure_ceilings, multiplied_in
 from minillm.benchmark.engine import MINILLM, EngineSpec
 from minillm.benchmark.peers import Lineup
 from minillm.benchmark.plan import Mode, Plan
-from minillm.benchmark.report import LEGEND, Report, agreement_json, as_json
+from minillm.benchmark.report import Report, agreement_json, as_json
 from minillm.benchmark.session import Tell, compare_outputs, measure_mode
 from minillm.benchmark.subject import Subject
 from minillm.benchmark.summary import summarize
@@ -67,7 +67,7 @@ def run_job(job: Job, subject: Subject, report: Report, tell: Tell) -> dict[str,
         _run_mode(mode, job, subject, lineup, ceilings[mode.dtype], report, findings, tell)
     for mode, found in findings.agreement.items():
         report.agreement(mode, found)
-    report.say(f"\n{LEGEND}")
+    report.legend(job.peers)
     return _everything(job, subject, findings)
 
 

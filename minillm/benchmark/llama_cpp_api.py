@@ -1,11 +1,14 @@
 """The library of llama.cpp, through the low-level functions of `llama-cpp-python`; imported only when asked for."""
 
+import ctypes
 import functools
+import importlib
 import importlib.util
 from typing import Any
 
 from minillm.errors import InputError
 
+OLD = "this llama-cpp-python cannot turn flash attention off: pip install --upgrade llama-cpp-python"
 MISSING = '--compare llama.cpp needs llama-cpp-python: pip install "minillm[bench]" (it is compiled: some minutes)'
 
 
@@ -17,11 +20,15 @@ def require_llama_cpp() -> None:
 
 @functools.cache  # also keeps the callback alive, which the library goes on calling
 def llama_cpp() -> Any:
-    """The module, its log silenced: it would write hundreds of lines to stderr."""
-    require_llama_cpp()
-    import ctypes
+    """The module, its log silenced: it would write hundreds of lines to stderr.
 
-    import llama_cpp as library  # pyright: ignore[reportMissingImports]
+    Raises InputError where it is one that flash attention cannot be turned off in: set all the same, a field that it
+    does not know would change nothing.
+    """
+    require_llama_cpp()
+    library: Any = importlib.import_module("llama_cpp")
+    if not hasattr(library, "LLAMA_FLASH_ATTN_TYPE_DISABLED"):
+        raise InputError(OLD)
 
     def silent(level: int, text: bytes, user_data: Any) -> None:
         """Say nothing."""

@@ -1,10 +1,10 @@
 """llama.cpp on the same weights, driven as our own engine is: passes over ids, and the largest logit chosen.
 
-Its own defaults are kept: keys and values in float16, flash attention where it chooses it, passes of up to 512 tokens
-(`n_ubatch`), weights that it packs anew where it has a faster layout. Only the threads are ours.
+Its own defaults are kept: keys and values in float16, flash attention where it chooses it (and it does, on a CPU),
+passes of up to 512 tokens (`n_ubatch`), weights that it packs anew where it has a faster layout. Only the threads are
+ours; and a second engine with the same file, `-fa off`, does without flash attention.
 """
 
-import ctypes
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ class LlamaCppEngine:
 
     def __init__(self, spec: EngineSpec) -> None:
         self.api = api = llama_cpp()
-        self.threads = spec.threads
+        self.threads, self.flash_off = spec.threads, spec.flash_off
         params = api.llama_model_default_params()
         params.n_gpu_layers = 0
         self.model = api.llama_model_load_from_file(spec.path.encode(), params)
@@ -48,22 +48,21 @@ class LlamaCppEngine:
     def prefill(self, ids: Sequence[int], room: int) -> float:
         if self.context is not None:
             self.api.llama_free(self.context)
-        self.context, self.length, self.room = self._new_context(1, room), len(ids), room
+        self.context, self.ids, self.room = self._new_context(1, room), ids, room
         started = time.perf_counter()
         self.first = int(self._pass_prompt(self.context, ids).argmax())
         return time.perf_counter() - started
 
     def decode(self, batch: int, passes: int) -> float:
         context = self.context if batch == 1 else self._copies(batch)
-        ids = [self.first] * batch
+        ids, length = [self.first] * batch, len(self.ids)
         started = time.perf_counter()
-        for position in range(self.length, self.length + passes):
+        for position in range(length, length + passes):
             self._pass(context, ids, [position] * batch, range(batch), wanted=range(batch))
             ids = [int(self._logits(context, row).argmax()) for row in range(batch)]
         seconds = time.perf_counter() - started
         if batch == 1:
-            memory = self.api.llama_get_memory(context)
-            assert self.api.llama_memory_seq_rm(memory, 0, self.length, -1), "llama.cpp keeps what it was to forget"
+            self._forget(context, 0)
         else:
             self.api.llama_free(context)
         return seconds
@@ -79,6 +78,8 @@ class LlamaCppEngine:
         params.n_ctx = batch * room  # shared out evenly among the sequences
         params.n_seq_max = batch
         params.n_threads = params.n_threads_batch = self.threads
+        if self.flash_off:
+            params.flash_attn_type = self.api.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.longest_pass = params.n_batch
         context = self.api.llama_init_from_model(self.model, params)
         if not context:
@@ -86,14 +87,25 @@ class LlamaCppEngine:
         return context
 
     def _copies(self, batch: int) -> Any:
-        """A context in which every sequence is the one that was prefilled."""
-        size = self.api.llama_state_seq_get_size(self.context, 0)
-        state = (ctypes.c_uint8 * size)()
-        copied = self.api.llama_state_seq_get_data(self.context, state, size, 0)
+        """A context in which every sequence is the one that was prefilled.
+
+        It is prefilled again, for a context takes over no sequence from one that holds another number of them. The
+        copies are made by the pass that follows: so there is one here, which is forgotten, and none is timed.
+        """
         context = self._new_context(batch, self.room)
+        self._pass_prompt(context, self.ids)
+        for sequence in range(1, batch):
+            self.api.llama_memory_seq_cp(self.api.llama_get_memory(context), 0, sequence, -1, -1)
+        self._pass(context, [self.first] * batch, [len(self.ids)] * batch, range(batch), wanted=[])
         for sequence in range(batch):
-            assert self.api.llama_state_seq_set_data(context, state, copied, sequence), "llama.cpp copied no sequence"
+            self._forget(context, sequence)
         return context
+
+    def _forget(self, context: Any, sequence: int) -> None:
+        """What a sequence holds behind the prompt."""
+        memory = self.api.llama_get_memory(context)
+        forgot = self.api.llama_memory_seq_rm(memory, sequence, len(self.ids), -1)
+        assert forgot, "llama.cpp keeps what it was to forget"
 
     def _pass_prompt(self, context: Any, ids: Sequence[int]) -> Float[np.ndarray, " vocab"]:
         """All ids of sequence 0, in as few passes as it takes; the logits behind the last."""

@@ -2,11 +2,12 @@
 
 import importlib.util
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from minillm.benchmark.engine import LLAMA_CPP, MINILLM, PEERS, TRANSFORMERS, EngineSpec
+from minillm.benchmark.engine import FLASH_OFF, LLAMA_CPP, MINILLM, PEERS, TRANSFORMERS, EngineSpec
 from minillm.benchmark.gguf_file import quantize_gguf, write_gguf
 from minillm.benchmark.llama_cpp_api import require_llama_cpp
 from minillm.benchmark.plan import NOT_QUANTIZED, PLAIN_TYPES, Mode
@@ -37,16 +38,20 @@ class Lineup:
         self.ours, self.checkpoint, self.peers, self.scratch = ours, checkpoint, peers, scratch
 
     def specs(self, mode: Mode) -> dict[str, EngineSpec]:
-        """Ours first; then those peers that compute with as many bits per weight."""
+        """Ours first; then those peers that compute with as many bits per weight.
+
+        llama.cpp takes part twice with each file, with and without flash attention: on some processors the one way
+        decodes twice as fast and the other prefills faster, so that its defaults alone would be no fair measure of it.
+        """
         quantize = None if mode.quantize == NOT_QUANTIZED else mode.quantize
         specs = {MINILLM: self._spec(MINILLM, self.ours.path, mode.dtype, quantize)}
         if TRANSFORMERS in self.peers and quantize is None:
             specs[TRANSFORMERS] = self._spec(TRANSFORMERS, self.ours.path, mode.dtype)
         if LLAMA_CPP in self.peers:
-            specs |= {
-                f"{LLAMA_CPP} {kind}": self._spec(LLAMA_CPP, str(file), mode.dtype)
-                for kind, file in self._files(mode).items()
-            }
+            for kind, file in self._files(mode).items():
+                spec = self._spec(LLAMA_CPP, str(file), mode.dtype)
+                specs[f"{LLAMA_CPP} {kind}"] = spec
+                specs[f"{LLAMA_CPP} {kind} {FLASH_OFF}"] = replace(spec, flash_off=True)
         return specs
 
     def unquantized(self, mode: Mode) -> Mode:
@@ -57,7 +62,7 @@ class Lineup:
 
     def _files(self, mode: Mode) -> Mapping[str, Path]:
         if mode.quantize == "file":
-            return {"as stored": Path(self.ours.path)}
+            return {"file": Path(self.ours.path)}
         if mode.quantize == NOT_QUANTIZED:
             return {PLAIN_TYPES[mode.dtype]: self._plain(mode.dtype)}
         return {kind: self._quantized(kind) for kind in mode.gguf_types}

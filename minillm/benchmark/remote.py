@@ -1,6 +1,7 @@
 """The handle by which an engine in another process is asked: see `worker.py`."""
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -11,6 +12,12 @@ from minillm.benchmark.many.check import Checked
 from minillm.benchmark.many.serve import Served, Serving
 from minillm.benchmark.many.workload import Workload
 from minillm.errors import InputError
+
+HINTS = {
+    4: ", as when the engine was compiled for another processor, or by a compiler that got it wrong",
+    9: ", as when memory runs out",
+}
+"""What a signal suggests, by its number. Others suggest nothing."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +119,15 @@ class RemoteEngine:
             line = ""
         if not line:
             code = self._process.wait()
-            why = f"signal {-code}, as when memory runs out" if code < 0 else f"exit code {code}, see above"
-            raise InputError(f"the process of {self.title} ended while it was measured ({why})")
+            raise InputError(f"the process of {self.title} ended while it was measured ({why_ended(code)})")
         answer = json.loads(line)
         if "error" in answer:
             raise InputError(answer["error"])
         return answer
+
+
+def why_ended(code: int) -> str:
+    """What is known of a process's end from its exit code, which is below 0 where a signal ended it."""
+    if code >= 0:
+        return f"exit code {code}, see above"
+    return f"signal {-code}: {signal.strsignal(-code)}{HINTS.get(-code, '')}"

@@ -1,6 +1,6 @@
 """What the benchmark prints: tables for people, within 80 columns, and everything as JSON for programs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from minillm.benchmark.agreement import Agreement
-from minillm.benchmark.engine import MINILLM
+from minillm.benchmark.engine import FLASH_OFF, LLAMA_CPP, MINILLM
 from minillm.benchmark.plan import Mode, Plan
 from minillm.benchmark.session import Result
 from minillm.benchmark.summary import Row
@@ -26,6 +26,9 @@ MBU      bytes of weights as stored, keys and values / time / bandwidth
 ours/it  our median rate over this engine's: above 1, ours is faster
 peak     of memory in one request, above the process with all imported
 load     until a first pass is over; the file is in the page cache"""
+LLAMA_CPP_LEGEND = f"""\
+{FLASH_OFF}  llama.cpp told to do without flash attention; the line above it is the
+         same file with its defaults, which use it. Judge by the better one"""
 
 
 class Report:
@@ -71,6 +74,12 @@ class Report:
         for sentence in cautions(result.looks):
             self.caution(sentence)
 
+    def legend(self, peers: Collection[str]) -> None:
+        """What the words of the tables mean."""
+        self.say(f"\n{LEGEND}")
+        if LLAMA_CPP in peers:
+            self.say(LLAMA_CPP_LEGEND)
+
     def agreement(self, mode: Mode, found: Mapping[str, Agreement]) -> None:
         """Whether the peers compute the same model."""
         for title, agreed in found.items():
@@ -81,7 +90,7 @@ class Report:
         if not rows:
             return
         prefill = what == PREFILL
-        table = new_table()
+        table = new_table(gap=1)  # as many columns as 80 hold beside the longest name of an engine
         table.add_column(what, no_wrap=True)
         table.add_column("engine", no_wrap=True)
         columns = ("tok/s", "least to most", "TTFT" if prefill else "a pass", "MFU" if prefill else "MBU", "ours/it")
@@ -103,7 +112,7 @@ class Report:
 
     def _memory(self, result: Result) -> None:
         table = new_table()
-        for title in ("memory", "weights", "KV", "peak", "peak/(weights+KV)", "load"):
+        for title in ("memory", "weights", "KV", "peak", "peak/(w+KV)", "load"):
             table.add_column(title, justify="left" if title == "memory" else "right", no_wrap=True)
         for title, memory in result.memory.items():
             table.add_row(
@@ -158,6 +167,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:,.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
-def new_table() -> Table:
-    """Columns without lines between them."""
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def new_table(gap: int = 2) -> Table:
+    """Columns without lines between them, `gap` spaces apart."""
+    return Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")

@@ -97,11 +97,20 @@ def compare_outputs(specs: Mapping[str, EngineSpec]) -> dict[str, Agreement]:
 
     Ours keeps its keys and values unrounded here: it is the weights that are compared.
     """
-    specs = {title: replace(spec, kv_dtype=None, compile=False) for title, spec in specs.items()}
+    specs = {title: replace(spec, kv_dtype=None, compile=False) for title, spec in one_per_file(specs).items()}
     with ExitStack() as stack:
         return _compare({title: stack.enter_context(RemoteEngine(title, spec)) for title, spec in specs.items()})
 
 
+def one_per_file(specs: Mapping[str, EngineSpec]) -> dict[str, EngineSpec]:
+    """The engines whose choices are compared: of those that are one program with the same file, the first."""
+    first: dict[tuple[str, str], str] = {}
+    for title, spec in specs.items():
+        first.setdefault((spec.engine, spec.path), title)
+    return {title: specs[title] for title in first.values()}
+
+
 def _compare(engines: Mapping[str, RemoteEngine]) -> dict[str, Agreement]:
     ours = engines[MINILLM]
-    return {title: agreement(ours, peer) for title, peer in engines.items() if peer is not ours}
+    compared = one_per_file({title: engine.spec for title, engine in engines.items()})
+    return {title: agreement(ours, engines[title]) for title in compared if title != MINILLM}

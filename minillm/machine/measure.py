@@ -9,27 +9,44 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from jaxtyping import UInt64
 
 from minillm.device import clock
 
 READ_BYTES = 512 * 2**20
 """Large against any cache of a processor: a second read of the same bytes finds none of them there."""
 
+PIECE_WORDS = 2**15
+"""Of 64 bits: few enough for a core's own cache, enough for the time that numpy takes to begin not to show."""
+
 LONG_ENOUGH_S = 0.05
 """A product that takes this long is not made larger: what is set up once per product no longer shows."""
 
 
 def read_bandwidth(device: torch.device | str = "cpu", *, num_bytes: int = READ_BYTES, repeats: int = 5) -> float:
-    """Bytes per second at which memory is read, on all threads: the best of `repeats` sums over `num_bytes`.
+    """Bytes per second at which memory is read, on all threads: the best of `repeats` reads of `num_bytes` in each of
+    three ways.
 
-    The best, not the mean: other programs can only make a read slower than the machine is. It is a sum of float32
-    numbers, one addition per four bytes, because torch has no plainer way to read.
+    The best, not the mean: other programs can only make a read slower than the machine is. Three ways, because a core
+    that reads in one place does not draw all that its memory gives: more is under way at a time when it reads in
+    several, and in how many is best differs from processor to processor. Each of them reads every byte once and writes
+    a 32nd of that or less, which is not counted. All compute with float32 numbers, an addition per four bytes or a
+    multiplication besides, because torch has no plainer way to read.
     """
     device = torch.device(device)
     numbers = torch.ones(num_bytes // 4, device=device)  # [N]
     # One long sum runs on few threads; one sum per row, for a few rows per thread, runs on all of them.
     rows = numbers.view(math.gcd(numbers.numel(), 64), -1)  # [64, N/64]
-    return numbers.nbytes / _best_seconds(lambda: rows.sum(dim=1), device, repeats)
+    columns = numbers.view(math.gcd(numbers.numel(), 32), -1)  # [32, N/32]
+    sums = torch.empty_like(columns[0])  # [N/32]; made once, for new memory costs more than to write it
+    matrix = numbers.view(-1, math.gcd(numbers.numel(), 4096))  # [N/4096, 4096]
+    vector = torch.ones_like(matrix[0])  # [4096]
+    ways: tuple[Callable[[], object], ...] = (
+        lambda: rows.sum(dim=1),  # a thread reads in one place
+        lambda: torch.sum(columns, dim=0, out=sums),  # in up to 32, far from each other
+        lambda: matrix @ vector,  # in a few neighbouring rows
+    )
+    return numbers.nbytes / min(_best_seconds(way, device, repeats) for way in ways)
 
 
 def matmul_flops(
@@ -67,19 +84,26 @@ def peak_matmul_flops(device: torch.device | str = "cpu", dtype: torch.dtype = t
 def compare_reads(num_bytes: int = READ_BYTES, rounds: int = 5) -> tuple[float, float]:
     """Bytes per second of `read_bandwidth` on the CPU, and of a read that shares nothing with it: the best of each.
 
-    The other one is numpy's, a bitwise "or" over whole 64-bit words, in one Python thread per thread of torch's. The
-    two take turns, so that a busy moment of the machine meets both.
+    The other one is numpy's, a bitwise "or" of whole 64-bit words, in one Python thread per thread of torch's; each
+    reads in two places at once. The two take turns, so that a busy moment of the machine meets both.
     """
     threads = torch.get_num_threads()
-    words = np.ones(num_bytes // 8, np.uint64)
-    parts = np.array_split(words, threads)
+    words = np.ones((threads, 2, num_bytes // 16 // threads), np.uint64)
     ours, others = [], []
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(rounds):
             ours.append(read_bandwidth(num_bytes=num_bytes, repeats=3))
-            seconds = _best_seconds(lambda: list(pool.map(np.bitwise_or.reduce, parts)), torch.device("cpu"), 3)
+            seconds = _best_seconds(lambda: list(pool.map(_read_pair, words)), torch.device("cpu"), 3)
             others.append(words.nbytes / seconds)
     return max(ours), max(others)
+
+
+def _read_pair(pair: UInt64[np.ndarray, "2 words"]) -> None:
+    """Read two stretches of memory side by side, piece by piece: what comes out is small enough to stay in a cache."""
+    out = np.empty(PIECE_WORDS, np.uint64)
+    for start in range(0, pair.shape[1], PIECE_WORDS):
+        one, other = pair[:, start : start + PIECE_WORDS]
+        np.bitwise_or(one, other, out=out[: len(one)])
 
 
 def _best_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:

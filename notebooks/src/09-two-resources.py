@@ -43,9 +43,9 @@ BYTES = 4.0  # of a number in float32, for weights and cache alike
 # %% [markdown]
 # ## Two speeds
 #
-# Memory first: sum up half a gigabyte, more than any cache holds, and divide by the time. Then arithmetic: multiply two
-# large matrices, and count two operations for each product. The best of several tries counts, because other programs
-# can only make a machine look slower than it is.
+# Memory first: sum up half a gigabyte, more than any cache holds, in three ways, and divide by the time of the
+# fastest. Then arithmetic: multiply two large matrices, and count two operations for each product. The best of several
+# tries counts, because other programs can only make a machine look slower than it is.
 
 # %% tags=["measured"]
 limits = measure_limits(device)
@@ -57,8 +57,9 @@ for name, flops in limits.flops_per_s.items():
 
 # %% [markdown]
 # Is that the memory's speed, or only PyTorch's? Let a program that shares nothing with it read as well: numpy, in a
-# thread per core, with another operation on numbers of another size. If both are at the limit of the memory, they
-# agree; what is left is noise, and the best read of all is the one to go on with.
+# thread per core, with another operation on numbers of another size, and in one way only. If PyTorch is at the limit of
+# the memory, numpy comes near and does not pass it; what is left is noise, and the best read of all is the one to go on
+# with.
 
 # %% tags=["measured"]
 ours, independent = compare_reads()
