@@ -5,8 +5,9 @@ norms' weights, which they want in float32.
 """
 
 import ctypes
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -60,9 +61,15 @@ class _Tokens(ctypes.Structure):
                 *((name, _INT) for name in ("batch", "blocks_per_table", "block_size", "angles_apart"))]  # fmt: skip
 
 
+@functools.cache
+def _is_placed(kind: type) -> bool:
+    """Asked once for each class: to compare one with a protocol takes longer than a layer."""
+    return issubclass(kind, Placed)
+
+
 def _placement(cache: Cache) -> Placement | None:
     """Where a cache's keys and values lie. None for one that has no memory, or not one token per sequence to come."""
-    return cache.placement() if isinstance(cache, Placed) else None
+    return cast(Placed, cache).placement() if _is_placed(type(cache)) else None
 
 
 def _projections(layer: DecoderLayer) -> list[Linear | QuantizedLinear]:
