@@ -149,7 +149,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
-        help="decode by compiled code (default: where the weights are quantized)",
+        help="by kernels compiled for this machine (default: where the weights are quantized)",
     )
 
 

@@ -1,4 +1,4 @@
-"""`--compile`: a decode pass made for this machine, where there is a way to make one."""
+"""`--compile`: kernels made for this machine, where there is a way to make them."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ def wants_compiled(compile: bool | None, quantize: str | None) -> bool:
 def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
     """Give the model a decode pass. False, and one sentence, where it cannot be.
 
-    On the CPU it is the one in C++ (`native/`): the first time on a machine takes about ten seconds, for the compiler,
-    and what it made is kept. On CUDA it is the one that Inductor makes of the layers, recorded as a CUDA graph
+    On the CPU it is the one in C++ (`native/`), and row kernels come with it, for prompts: the first time on a machine
+    takes some seconds, for the compiler, and what it made is kept. On CUDA it is the one that Inductor makes of the layers, recorded as a CUDA graph
     (`inductor/`).
     """
     try:

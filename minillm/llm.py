@@ -28,7 +28,7 @@ class LLM:
     model: an alias ("smollm2-135m"), a directory with config.json and safetensors, a .gguf file, or a hub id
     ("org/name"). device: "auto", "cpu", "cuda", "cuda:N". dtype: "auto", "float32", "bfloat16", "float16".
     quantize: "int8", "int4", or "file" (a GGUF file's own blocks): how the matrices are kept. kv_dtype: "int8" for a
-    cache of 8 bits. compile: decode by compiled code (see `compiled`); None: where the weights are quantized, for which
+    cache of 8 bits. compile: by compiled kernels (see `compiled`); None: where the weights are quantized, for which
     nothing else is fast. Where it cannot be compiled, one sentence says so, and the request runs without.
 
     `generate` and `stream` continue text as it stands; `chat` renders messages with the model's chat template.

@@ -14,7 +14,7 @@ def add_subject_flags(group: Any) -> None:
     group.add_argument(
         "--compile",
         action=argparse.BooleanOptionalAction,
-        help="decode by compiled code (default: where the weights are quantized)",
+        help="by kernels compiled for this machine (default: where the weights are quantized)",
     )
 
 

@@ -1,5 +1,6 @@
 // Attention of one new token over the cache, for some of the positions: the scores, their softmax as far as it can be
-// known from these positions alone, and the mix of the values. The parts are put together afterwards.
+// known from these positions alone, and the mix of the values. The parts are put together afterwards. At the end: what
+// a pass needs of all this, for each kind of numbers that a cache keeps.
 #pragma once
 
 #include <cmath>
@@ -182,4 +183,38 @@ static void join_parts(const Part* parts, int count, int stride, int head_dim, f
         }
     }
     for (int i = 0; i < head_dim; i++) out[i] /= total;
+}
+
+static void write_row(const float* from, int n, float* to, float*) { std::copy(from, from + n, to); }
+static void write_row(const float* from, int n, bf16* to, float*) {
+    for (int i = 0; i < n; i++) narrow(from[i], to[i]);
+}
+static void write_row(const float* from, int n, int8_t* to, float* scale) {
+    const float most = largest_magnitude(from, n);
+    *scale = most / 127;
+    for (int i = 0; i < n; i++) to[i] = int8_t(most > 0 ? std::nearbyint(from[i] * (127 / most)) : 0);
+}
+
+// What a pass does with keys and values, for one kind of numbers that they are kept in: all that depends on it.
+struct CacheKernels {
+    void (*arrange)(const float* from, int n, float* to);  // a query, as keys want it
+    void (*restore)(const float* from, int n, float* to);  // a mix of values, put in order
+    void (*write)(const float* from, int n, void* rows, int64_t row, float* scales);
+    void (*attend)(const float* q, int kv_heads, int queries, const CacheView& cache, const Rows& where, int from, int to,
+                   int head_dim, Part* parts);
+};
+
+template <class Number, class Vector> static CacheKernels kernels_for() {
+    return {
+        [](const float* from, int n, float* to) { arrange<Vector>(from, n, to, (Number*)0); },
+        [](const float* from, int n, float* to) { restore<Vector>(from, n, to, (Number*)0); },
+        [](const float* from, int n, void* rows, int64_t row, float* scales) {
+            write_row(from, n, (Number*)rows + row * n, scales + row);
+        },
+        attend<Vector, Number>,
+    };
+}
+
+template <class Number> static CacheKernels kernels_for(int head_dim) {
+    return head_dim % (2 * WIDE) ? kernels_for<Number, f32x8>() : kernels_for<Number, f32xN>();
 }

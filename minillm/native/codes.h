@@ -23,8 +23,16 @@ static inline __m512i load_bytes(const void* from, int count) {  // at most 64; 
 }
 static inline __m512 spread(f32x4 scales, __m512i which) { return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales)); }
 
-// Groups of codes of 8 bits with their scales. The instruction adds the products of four codes to a sum at once, and wants
-// one side without signs: w + 128. What that adds to a sum is 128 times four codes of x; `less` begins with as much less.
+// The instruction adds the products of four codes to a sum at once, and wants one side without signs: w + 128. That makes a
+// sum greater by 128 times four codes of x, so it begins with as much less.
+static inline void begin_sums(const int8_t* x, int columns, int32_t* less) {
+    for (int i = 0; i < columns; i += 64) {
+        const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), load<__m512i>(x + i));
+        store(less + i / 4, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), fours), 7));
+    }
+}
+
+// Groups of codes of 8 bits with their scales.
 static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t* less, f32x4 scales, int groups) {
     auto sixteen_sums = [&](int from) {
         const __m512i codes = _mm512_xor_si512(load_bytes(w + from, groups * GROUP - from), _mm512_set1_epi8(-128));
@@ -90,6 +98,8 @@ static inline float product_of_one_group(const uint8_t* w, const int8_t* low, co
     for (int i = 0; i < HALF; i++) total += (w[i] & 15) * low[i] + (w[i] >> 4) * high[i];
     return total;
 }
+
+static inline void begin_sums(const int8_t*, int, int32_t*) {}  // with nothing
 
 static inline f32x8 four_of_each(float one, float other) { return f32x8{one, one, one, one, other, other, other, other}; }
 

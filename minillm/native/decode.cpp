@@ -113,22 +113,36 @@ int spans_of(int length, int wanted) {
     return std::max({1, std::min(length / LEAST_POSITIONS, wanted), length / MOST_POSITIONS});
 }
 
-// `take(b, row, product)` for each row from..to of W and each sequence.
-template <class Take> void products(const Matrix& w, int from, int to, Input& input, Take take) {
-    auto with_bias = [&](int b, int row, float product) { take(b, row, product + (w.bias ? w.bias[row] : 0)); };
+// Where products go: that of row r for sequence b to `first[b * apart + r - row]`, in the place of what is there, or added.
+struct Destination {
+    float* first;
+    int64_t apart;
+    bool added;
+    int row;
+
+    void take(int b, int r, float product) const {
+        float& to = first[b * apart + r - row];
+        to = added ? to + product : product;
+    }
+};
+
+// The products of rows from..to of W with each sequence's vector.
+void products(const Matrix& w, int from, int to, Input& input, const Destination& out) {
+    auto take = [&](int b, int row, float product) { out.take(b, row, product + (w.bias ? w.bias[row] : 0)); };
     if (by_tiles(w, input.batch()))
-        return multiply_by_tiles(w, from, to, for_tiles(input[0], w), input.apart(), input.batch(), with_bias);
+        return multiply_by_tiles(w, from, to, for_tiles(input[0], w), input.apart(), input.batch(), take);
+    // STREAMS rows at a time, in as many parts of what is to be read.
     const int apart = (to - from) / STREAMS;
     float dots[STREAMS];
     for (int row = from; row < from + apart; row++)
         for (int b = 0; b < input.batch(); b++) {
             row_dots<STREAMS>(w, row, apart, input[b], dots);
-            for (int n = 0; n < STREAMS; n++) with_bias(b, row + n * apart, dots[n]);
+            for (int n = 0; n < STREAMS; n++) take(b, row + n * apart, dots[n]);
         }
     for (int row = from + STREAMS * apart; row < to; row++)
         for (int b = 0; b < input.batch(); b++) {
             row_dots<1>(w, row, 0, input[b], dots);
-            with_bias(b, row, dots[0]);
+            take(b, row, dots[0]);
         }
 }
 
@@ -146,16 +160,23 @@ void share_rows(Crew& crew, int phase, const Matrix& w, int rows, Input& input, 
     crew.share(phase, pieces, get_ready, [&](int piece) { work(edge(piece), edge(piece + 1)); });
 }
 
-// `take(b, row, product)` for each row of W and each sequence.
-template <class Prepare, class Take>
-void multiply(Crew& crew, int phase, const Matrix& w, Input& input, Prepare prepare, Take take) {
-    share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, input, take); });
+template <class Prepare>
+void multiply(Crew& crew, int phase, const Matrix& w, Input& input, Prepare prepare, const Destination& out) {
+    share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, input, out); });
 }
 
-template <class Number, class Vector> class Pass {
+CacheKernels kernels_of(const Model& m) {
+    switch (m.cache_format) {
+        case CACHE_FLOAT32: return kernels_for<float>(m.head_dim);
+        case CACHE_BFLOAT16: return kernels_for<bf16>(m.head_dim);
+        default: return kernels_for<int8_t>(m.head_dim);
+    }
+}
+
+class Pass {
   public:
     Pass(const Model& model, const Tokens& tokens, float* x, int threads)
-        : m(model), t(tokens), x(x), queries(m.heads / m.kv_heads),
+        : m(model), t(tokens), keeping(kernels_of(model)), x(x), queries(m.heads / m.kv_heads),
           qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width),
           activated(size_t(t.batch) * m.intermediate), up(activated.size()) {
@@ -181,14 +202,13 @@ template <class Number, class Vector> class Pass {
             auto normalize = [&](const float* weight) {
                 for (int b = 0; b < t.batch; b++) rms_norm(x + size_t(b) * m.hidden, weight, m.hidden, m.eps, input.row(b));
             };
-            auto add = [&](int b, int row, float product) { x[size_t(b) * m.hidden + row] += product; };
+            const Destination residual{x, m.hidden, true, 0};
 
-            multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); },
-                     [&](int b, int row, float product) { qkv[size_t(b) * qkv_width + row] = product; });
+            multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); }, {qkv.data(), qkv_width, false, 0});
             crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache, l, turned); });
-            multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, add);
+            multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, residual);
             gate_and_up(phase + 3, layer.gate_up, input, [&] { normalize(layer.post_attention_norm); });
-            multiply(crew, phase + 4, layer.down, input, [&] { take_activated(input); }, add);
+            multiply(crew, phase + 4, layer.down, input, [&] { take_activated(input); }, residual);
         }
     }
 
@@ -200,6 +220,7 @@ template <class Number, class Vector> class Pass {
 
     const Model& m;
     const Tokens& t;
+    const CacheKernels keeping;
     float* x;  // [batch, hidden], the residual stream
     const int queries, qkv_width, mixed_width;
     Crew crew;
@@ -218,7 +239,7 @@ template <class Number, class Vector> class Pass {
         float *q = &turned.numbers[size_t(b) * mixed_width], one[MOST_HEAD_DIM];
         for (int h = 0; h < m.heads && turned.layer[b] != layer; h++) {
             rotate(&qkv[size_t(b) * qkv_width + h * m.head_dim], cos, sin, m.head_dim, one);
-            arrange<Vector>(one, m.head_dim, q + h * m.head_dim, (Number*)0);
+            keeping.arrange(one, m.head_dim, q + h * m.head_dim);
         }
         turned.layer[b] = layer;
         return q;
@@ -234,21 +255,11 @@ template <class Number, class Vector> class Pass {
             const int64_t row = where.at(piece.to - 1) + head * t.rows_per_head;
             float one[MOST_HEAD_DIM];
             rotate(key, cos, sin, m.head_dim, one);
-            write(one, (Number*)cache.keys + row * m.head_dim, cache.key_scale + row);
-            write(key + m.kv_heads * m.head_dim, (Number*)cache.values + row * m.head_dim, cache.value_scale + row);
+            keeping.write(one, m.head_dim, cache.keys, row, cache.key_scale);
+            keeping.write(key + m.kv_heads * m.head_dim, m.head_dim, cache.values, row, cache.value_scale);
         }
         const float* q = queries_of(piece.b, layer, cos, sin, turned);
-        attend<Vector, Number>(q, m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
-    }
-
-    void write(const float* from, float* to, float*) { std::copy(from, from + m.head_dim, to); }
-    void write(const float* from, bf16* to, float*) {
-        for (int i = 0; i < m.head_dim; i++) narrow(from[i], to[i]);
-    }
-    void write(const float* from, int8_t* to, float* scale) {
-        const float most = largest_magnitude(from, m.head_dim);
-        *scale = most / 127;
-        for (int i = 0; i < m.head_dim; i++) to[i] = int8_t(most > 0 ? std::nearbyint(from[i] * (127 / most)) : 0);
+        keeping.attend(q, m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
     }
 
     void join_all(Input& input) {
@@ -257,7 +268,7 @@ template <class Number, class Vector> class Pass {
             const int spans = int((first_part[b + 1] - first_part[b]) / m.heads);
             for (int h = 0; h < m.heads; h++) {
                 join_parts(&parts[first_part[b] + h], spans, m.heads, m.head_dim, joined);
-                restore<Vector>(joined, m.head_dim, input.row(b) + h * m.head_dim, (Number*)0);
+                keeping.restore(joined, m.head_dim, input.row(b) + h * m.head_dim);
             }
         }
     }
@@ -265,9 +276,8 @@ template <class Number, class Vector> class Pass {
     template <class Prepare> void gate_and_up(int phase, const Matrix& w, Input& input, Prepare prepare) {
         const int half = w.rows / 2;
         share_rows(crew, phase, w, half, input, prepare, [&](int from, int to) {
-            products(w, from, to, input, [&](int b, int row, float x) { activated[size_t(b) * half + row] = x; });
-            products(w, from + half, to + half, input,
-                     [&](int b, int row, float x) { up[size_t(b) * half + row - half] = x; });
+            products(w, from, to, input, {activated.data(), half, false, 0});
+            products(w, from + half, to + half, input, {up.data(), half, false, half});
             for (int b = 0; b < t.batch; b++)
                 gate(&activated[size_t(b) * half + from], &up[size_t(b) * half + from], to - from);
         });
@@ -279,26 +289,13 @@ template <class Number, class Vector> class Pass {
     }
 };
 
-template <class Number, class Vector> void run_pass(const Model& m, const Tokens& tokens, float* x) {
-    Pass<Number, Vector> pass(m, tokens, x, omp_get_max_threads());
-#pragma omp parallel
-    pass.run();
-}
-
-template <class Number> void run_pass(const Model& m, const Tokens& tokens, float* x) {
-    if (m.head_dim % (2 * WIDE) == 0) run_pass<Number, f32xN>(m, tokens, x);
-    else run_pass<Number, f32x8>(m, tokens, x);
-}
-
 }  // namespace
 
 // x: [batch, hidden], the new tokens' embeddings; becomes their hidden states after the final norm.
 extern "C" void decode_layers(const Model* m, const Tokens* tokens, float* x) {
-    switch (m->cache_format) {
-        case CACHE_FLOAT32: run_pass<float>(*m, *tokens, x); break;
-        case CACHE_BFLOAT16: run_pass<bf16>(*m, *tokens, x); break;
-        default: run_pass<int8_t>(*m, *tokens, x);
-    }
+    Pass pass(*m, *tokens, x, omp_get_max_threads());
+#pragma omp parallel
+    pass.run();
     for (int b = 0; b < tokens->batch; b++) {
         float* row = x + size_t(b) * m->hidden;
         rms_norm(row, m->norm, m->hidden, m->eps, row);
@@ -314,7 +311,6 @@ extern "C" void multiply_rows(const Matrix* w, const float* x, int batch, float*
         auto copy = [&] {
             for (int b = 0; b < batch; b++) std::copy_n(x + size_t(b) * w->columns, w->columns, input.row(b));
         };
-        multiply(crew, 0, *w, input, copy,
-                 [&](int b, int row, float product) { out[size_t(b) * w->rows + row] = product; });
+        multiply(crew, 0, *w, input, copy, {out, w->rows, false, 0});
     }
 }

@@ -1,5 +1,6 @@
 // y = W x for one vector x, where W is stored in one of six formats. Each row of W is read once, from its first byte to
-// its last, and met by x, which stays in the nearest cache: the time is the time to read W.
+// its last, and met by x, which stays in the nearest cache: the time is the time to read W. A few rows are read at the same
+// time, far from each other.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include "vectors.h"
 #include "weights.h"
 
-constexpr int AHEAD = 1024;    // bytes: what lies there is asked for
-constexpr int STREAMS = 4;     // places at which a matrix is read at the same time: memory is faster for several
+constexpr int AHEAD = 1024;  // bytes: what lies there is asked for
+constexpr int STREAMS = 4;   // places in which a matrix is read at the same time: memory is faster so
 
 // The vector as a matrix wants it: in float32, or in whole numbers from -127 to 127 with a scale per group, and with zeros up
 // to the end of the last QUAD of groups.
@@ -18,7 +19,7 @@ struct Activation {
     float* values;    // [columns]
     float* arranged;  // [columns]
     int8_t* codes;    // [columns]
-    int32_t* less;    // [columns / 4]: -128 * the sum of four codes
+    int32_t* less;    // [columns / 4]: what sums of four products begin with, see `begin_sums`
     float* scale;     // [columns / GROUP]
     float* sum;       // [columns / GROUP]: scale * the sum of the group's codes
     float* last_sums; // [8]: those of the groups behind the last whole eight, behind zeros
@@ -30,20 +31,19 @@ static void quantize(const Activation& x, int columns) {
         const float most = largest_magnitude(values, GROUP);
         const float to_code = most > 0 ? 127 / most : 0;
         int total = 0;
-        int32_t* less = std::fill_n(x.less + g * LANES, LANES, 0) - LANES;
         for (int i = 0; i < GROUP; i++) {
             // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
             const int code = int((values[i] * to_code + 12582912.0f) - 12582912.0f);
             x.codes[g * GROUP + i] = int8_t(code);
-            total += code, less[i / 4] -= 128 * code;
+            total += code;
         }
         x.scale[g] = most / 127;
         x.sum[g] = x.scale[g] * total;
     }
     const int groups = columns / GROUP, left = groups % LANES, end = (groups + QUAD - 1) / QUAD * QUAD;
     std::fill(x.codes + columns, x.codes + end * GROUP, 0);
-    std::fill(x.less + groups * LANES, x.less + end * LANES, 0);
     std::fill(x.scale + groups, x.scale + end, 0.0f);
+    begin_sums(x.codes, end * GROUP, x.less);
     for (int i = 0; i < LANES; i++) x.last_sums[i] = i < LANES - left ? 0 : x.sum[groups - LANES + i];
 }
 
