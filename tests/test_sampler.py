@@ -19,7 +19,7 @@ from transformers import (
 
 from minillm import logits_processors
 from minillm.errors import InputError
-from minillm.sampler import Sampled, SamplerState, SamplingParams, inverse_cdf, sample, sample_one
+from minillm.sampler import Sampled, SamplerState, SamplingParams, inverse_cdf, likeliest, sample, sample_one
 
 VOCAB = 1000
 NO_TOKENS = torch.zeros(1, 0, dtype=torch.long)
@@ -36,6 +36,23 @@ def by_transformers(processor, logits: torch.Tensor, token_ids=None) -> torch.Te
 
 def kept(logits: torch.Tensor) -> list[int]:
     return logits.isfinite().nonzero().flatten().tolist()
+
+
+# --- The likeliest --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vocab", [128, 1024, 1000, 49152])  # one block, several, none, many
+def test_the_likeliest_is_the_first_of_the_highest(vocab):
+    scores = torch.stack([random_logits(seed, vocab) for seed in range(5)])  # [5, V]
+    assert torch.equal(likeliest(scores), scores.argmax(dim=-1))
+    few = (scores * 2).round()  # many of them tie
+    few[1] = -torch.inf
+    few[2, [7, 90, vocab - 1]] = torch.inf
+    few[3, [90, vocab - 1]] = torch.nan
+    assert torch.equal(likeliest(few), few.argmax(dim=-1))
+    apart = scores.T.contiguous().T  # a row's numbers are no neighbours
+    assert torch.equal(likeliest(apart), scores.argmax(dim=-1))
+    assert likeliest(scores[:0]).shape == (0,)
 
 
 # --- Steps ----------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from minillm.machine.footprint import warm_up
 from minillm.model import weight_bytes_per_pass
 from minillm.native.build import native_library
 from minillm.prefill import prefill
+from minillm.sampler import likeliest
 
 
 class MinillmEngine:
@@ -55,7 +56,7 @@ class MinillmEngine:
     def prefill(self, ids: Sequence[int], room: int) -> float:
         self.cache = self._new_cache(room, 1)
         started = clock(self.device)
-        self.first = prefill(self.model, ids, self.cache).argmax(dim=-1)  # [1]
+        self.first = likeliest(prefill(self.model, ids, self.cache))  # [1]
         return clock(self.device) - started
 
     def decode(self, batch: int, passes: int) -> float:
@@ -64,7 +65,7 @@ class MinillmEngine:
         ids = self.first.expand(batch)  # [B]
         started = clock(self.device)
         for _ in range(passes):
-            ids = prefill(self.model, ids[:, None], cache).argmax(dim=-1)  # [B]
+            ids = likeliest(prefill(self.model, ids[:, None], cache))  # [B]
         seconds = clock(self.device) - started
         cache.truncate(length)
         return seconds
