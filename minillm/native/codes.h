@@ -21,7 +21,9 @@ constexpr int QUAD = 4;
 static inline __m512i load_bytes(const void* from, int count) {  // at most 64; zeros behind them
     return _mm512_maskz_loadu_epi8(count >= 64 ? ~0ull : count > 0 ? (1ull << count) - 1 : 0, from);
 }
-static inline __m512 spread(f32x4 scales, __m512i which) { return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales)); }
+static inline __m512 spread(f32x4 scales, __m512i which) {
+    return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales));
+}
 
 // The instruction adds the products of four codes to a sum at once, and wants one side without signs: w + 128. That makes a
 // sum greater by 128 times four codes of x, so it begins with as much less.
@@ -49,7 +51,8 @@ static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32
     __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, low_half), load<__m512i>(x));
     const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_half);
     sums = _mm512_dpbusd_epi32(sums, high, load<__m512i>(x + QUAD * HALF));
-    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)spread(scales, _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
+    const __m512i four_of_each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)spread(scales, four_of_each);
 }
 
 static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m256)v); }

@@ -54,13 +54,14 @@ constexpr int MOST_HEAD_DIM = 1024;   // room on the stack for a head
 class Input {
   public:
     Input(int batch, int widest)
-        : batch_(batch), widest_((widest + QUAD * GROUP - 1) / (QUAD * GROUP) * (QUAD * GROUP)), values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()), less_(values_.size() / 4),
-          scale_(size_t(batch) * (widest_ / GROUP)), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
+        : batch_(batch), widest_((widest + QUAD * GROUP - 1) / (QUAD * GROUP) * (QUAD * GROUP)),
+          values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()), less_(values_.size() / 4),
+          scale_(values_.size() / GROUP), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
 
     float* row(int b) { return &values_[size_t(b) * widest_]; }
     Activation operator[](int b) {
-        const size_t group = size_t(b) * (widest_ / GROUP);
-        return {row(b), &arranged_[size_t(b) * widest_], &codes_[size_t(b) * widest_], &less_[size_t(b) * widest_ / 4], &scale_[group], &sum_[group],
+        const size_t at = size_t(b) * widest_, group = at / GROUP;
+        return {row(b), &arranged_[at], &codes_[at], &less_[at / 4], &scale_[group], &sum_[group],
                 &last_sums_[size_t(b) * LANES]};
     }
     void ready_for(const Matrix& w) {
@@ -204,7 +205,8 @@ class Pass {
             };
             const Destination residual{x, m.hidden, true, 0};
 
-            multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); }, {qkv.data(), qkv_width, false, 0});
+            multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); },
+                     {qkv.data(), qkv_width, false, 0});
             crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache, l, turned); });
             multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, residual);
             gate_and_up(phase + 3, layer.gate_up, input, [&] { normalize(layer.post_attention_norm); });
