@@ -222,6 +222,15 @@ def portable(request, tmp_path_factory):
         yield make_library()
 
 
+@pytest.mark.skipif(not X86, reason="AVX-512 is of x86")
+def test_the_first_avx_512_is_enough_to_compile():
+    """What `__AVX512F__` promises, and nothing of what came later. Translated only: it need not run here."""
+    for unit in build.UNITS:
+        command = [find_compiler(), "-std=c++17", "-S", "-mavx2", "-mf16c", "-mfma", "-mavx512f", "-fopenmp"]
+        done = subprocess.run([*command, str(build.SOURCES / unit), "-o", os.devnull], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
 class TestOnLesserProcessors:
     """The other branches are right too. They round differently: an input between two codes may fall to either side."""
 

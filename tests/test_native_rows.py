@@ -73,6 +73,11 @@ class TestRmsNorm:
         x, weight = randn(2, 5, 4, 32, dtype=dtype).transpose(1, 2)[:, 1:], randn(32, dtype=dtype, seed=1)
         assert_rounded_once(kernels.rms_norm(x, weight, 1e-5), rms_norm(x.float(), weight.float(), 1e-5))
 
+    def test_a_weight_whose_numbers_are_not_neighbours(self, kernels, monkeypatch, dtype):
+        no_pytorch(monkeypatch, "rms_norm")
+        x, weight = randn(5, 32, dtype=dtype), randn(32, 2, dtype=dtype, seed=1)[:, 0]
+        assert_rounded_once(kernels.rms_norm(x, weight, 1e-5), rms_norm(x.float(), weight.float(), 1e-5))
+
     def test_other_widths_and_columns_are_left_to_pytorch(self, kernels, dtype):
         for x in (randn(2, 5, 40, dtype=dtype), randn(32, 5, dtype=dtype).T, randn(0, 32, dtype=dtype)):
             weight = randn(x.shape[-1], dtype=dtype, seed=1)
@@ -150,6 +155,12 @@ class TestDequantized:
         weight = laid_out(randn(64, 576), format)
         got = kernels.dequantized(weight, torch.bfloat16)
         assert torch.equal(got, kernels.dequantized(weight, torch.float32).bfloat16())
+
+
+def test_codes_that_lie_in_columns_are_left_to_pytorch(kernels):
+    weight = laid_out(randn(64, 64), "int8")
+    turned = QuantizedWeight("int8", weight.codes.t(), weight.scale)
+    assert torch.equal(kernels.dequantized(turned, torch.float32), turned.dequantized())
 
 
 @pytest.mark.parametrize("format", [None, *FORMATS])

@@ -209,7 +209,7 @@ template <class Number, class Vector> static CacheKernels kernels_for() {
         [](const float* from, int n, float* to) { arrange<Vector>(from, n, to, (Number*)0); },
         [](const float* from, int n, float* to) { restore<Vector>(from, n, to, (Number*)0); },
         [](const float* from, int n, void* rows, int64_t row, float* scales) {
-            write_row(from, n, (Number*)rows + row * n, scales + row);
+            write_row(from, n, (Number*)rows + row * n, scales ? scales + row : nullptr);
         },
         attend<Vector, Number>,
     };

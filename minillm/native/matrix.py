@@ -26,6 +26,8 @@ class Matrix(ctypes.Structure):
 
 def in_one_piece(weight: QuantizedWeight) -> bool:
     """Whether a row's scales and minima are as far from the next row's as its codes are: see `empty_quantized`."""
+    if weight.codes.stride(1) != 1:
+        return False
     if weight.format == "int8":
         return weight.scale.is_contiguous()
     parts = [part for part in (weight.codes, weight.scale, weight.minimum) if part is not None]

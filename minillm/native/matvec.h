@@ -144,7 +144,7 @@ static inline void row_dots(const Matrix& w, int row, int apart, const Activatio
     const char* codes = (const char*)w.codes + at;
     if (w.format == FLOAT32) return float_dots<ROWS>((const float*)codes, bytes / sizeof(float), x.arranged, columns, out);
     if (w.format == BFLOAT16) return float_dots<ROWS>((const bf16*)codes, bytes / sizeof(bf16), x.arranged, columns, out);
-    const char *scale = (const char*)w.scale + at, *minimum = (const char*)w.minimum + at;
+    const char *scale = (const char*)w.scale + at, *minimum = w.minimum ? (const char*)w.minimum + at : nullptr;
     auto scales = [&](int g, int n, int r) { return four_scales((const uint16_t*)(scale + r * bytes) + g, x.scale + g, n); };
     auto int8_products = [&](const char* codes, int g, int n, f32x4 scales) {
         return scaled_products((const int8_t*)codes, x.codes + g * GROUP, x.less + g * LANES, scales, n);

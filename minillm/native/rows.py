@@ -32,6 +32,7 @@ class NativeRows:
     ) -> Float[Tensor, "*rows hidden"]:
         if x.shape[-1] % UNIT or x.dim() > 4 or not _rows_in_memory(x):
             return rms_norm(x, weight, eps)
+        weight = weight.contiguous()
         out = x.new_empty(x.shape)  # [..., E]
         shape, kind = ctypes.byref(_shape(x)), WEIGHT_FORMATS[x.dtype]
         self._library.norm_rows(shape, address(x), address(weight), ctypes.c_float(eps), kind, address(out))

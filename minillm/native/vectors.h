@@ -145,7 +145,7 @@ static inline float sum(f32x8 v) {
 static inline f32x8 folded(f32x8 v) { return v; }  // eight sums
 #if defined(__AVX512F__)
 static inline f32x8 folded(f32xN v) {
-    return (f32x8)_mm512_castps512_ps256((__m512)v) + (f32x8)_mm512_extractf32x8_ps((__m512)v, 1);
+    return (f32x8)_mm512_castps512_ps256((__m512)v) + (f32x8)_mm512_extractf64x4_pd((__m512d)v, 1);
 }
 static inline float sum(f32xN v) { return sum(folded(v)); }
 #endif

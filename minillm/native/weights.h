@@ -22,7 +22,7 @@ template <class Vector, class Put> static inline void widen_codes(const Matrix& 
     const int64_t at = row * w.row_bytes;
     const char* codes = (const char*)w.codes + at;
     const auto* scale = (const uint16_t*)((const char*)w.scale + at) + from / GROUP;
-    const auto* minimum = (const uint16_t*)((const char*)w.minimum + at) + from / GROUP;
+    const auto* minimum = w.minimum ? (const uint16_t*)((const char*)w.minimum + at) + from / GROUP : nullptr;
     for (int g = 0; g < n / GROUP; g++) {
         const float step = w.format == INT8 ? ((const float*)w.scale)[row] : from_half(scale[g]);
         const float least = w.format == Q4_1 ? from_half(minimum[g]) : w.format == Q4_0 ? -8 * step : 0;
