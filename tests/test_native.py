@@ -430,6 +430,8 @@ def test_logits_of_rows_in_any_shape():
         assert torch.allclose(model.logits(hidden), oracle.logits(hidden), atol=1e-4)
     spread_out = torch.randn(4, 128, generator=generator)[:, ::2]
     assert torch.allclose(model.logits(spread_out), oracle.logits(spread_out.contiguous()), atol=1e-4)
+    with pytest.raises(RuntimeError, match="shape"):  # of another width: PyTorch's sentence, and nothing is read
+        model.logits(torch.randn(1, 32))
 
 
 @pytest.mark.parametrize(

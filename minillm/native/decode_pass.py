@@ -159,7 +159,7 @@ class NativeDecodePass:
         """The scores of up to 64 rows, float32."""
         width = hidden.shape[-1]
         rows = hidden.numel() // width
-        if rows > MOST_ROWS:
+        if rows > MOST_ROWS or width != self._head.columns:
             return None
         x = hidden.reshape(rows, width).float().contiguous()  # [rows, E]
         scores = torch.empty(*hidden.shape[:-1], self._head.rows, dtype=torch.float32)  # [..., V]

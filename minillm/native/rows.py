@@ -46,7 +46,8 @@ class NativeRows:
     ) -> Float[Tensor, "batch heads q_len head_dim"]:
         if x.shape[-1] // 2 % UNIT or not _rows_in_memory(x):
             return apply_rope(x, cos, sin)
-        cos, sin = cos.contiguous(), sin.contiguous()
+        angles = (x.shape[0], 1, x.shape[2], x.shape[3] // 2)
+        cos, sin = cos.expand(angles).contiguous(), sin.expand(angles).contiguous()
         out = x.new_empty(x.shape)  # [B, H, T, D]
         shape, kind = ctypes.byref(_shape(x)), WEIGHT_FORMATS[x.dtype]
         self._library.rotate_rows(shape, address(x), address(cos), address(sin), kind, address(out))
