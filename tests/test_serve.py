@@ -58,11 +58,13 @@ def streams(url, count, body):
     return threads, found
 
 
-def busy(url) -> None:
-    """Wait until requests are at work."""
+def busy(url, waiting: int = 0) -> None:
+    """Wait until four requests are at work and `waiting` more are there: a server that ends refuses who comes later."""
+    gauges = {"running": 4, "waiting": waiting}
+    lines = [f'vllm:num_requests_{name}{{model_name="tiny"}} {count}.0' for name, count in gauges.items()]
     deadline = time.monotonic() + 60
-    while 'vllm:num_requests_running{model_name="tiny"} 4.0' not in httpx.get(f"{url}/metrics").text:
-        assert time.monotonic() < deadline
+    while not all(line in (told := httpx.get(f"{url}/metrics").text) for line in lines):
+        assert time.monotonic() < deadline, told
         time.sleep(0.01)
 
 
@@ -71,7 +73,7 @@ def test_told_to_end_it_finishes_what_runs_and_takes_nothing_new(tiny_dir) -> No
     with process(tiny_dir, "--max-batch-size", "4") as (server, url), httpx.Client() as kept:
         kept.get(f"{url}/health")
         threads, found = streams(url, 6, body)  # four run, two wait
-        busy(url)
+        busy(url, waiting=2)
         server.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + 30
         while kept.get(f"{url}/health").json() != {"status": "draining"}:
@@ -92,7 +94,7 @@ def test_told_to_end_it_finishes_what_runs_and_takes_nothing_new(tiny_dir) -> No
 def test_what_the_grace_is_too_short_for_ends_with_an_error_event(tiny_dir) -> None:
     with process(tiny_dir, "--max-batch-size", "4", "--grace", "0.2") as (server, url):
         threads, found = streams(url, 6, {**TEXT, "max_tokens": 4000})
-        busy(url)
+        busy(url, waiting=2)
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
         for thread in threads:
