@@ -107,6 +107,17 @@ def _no_shape_checks_on_the_real_model(request):
     jaxtyping.config.update("jaxtyping_disable", before)
 
 
+@pytest.fixture
+def two_threads():
+    """More than one thread, whatever the environment says."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def model_dir():
     """The default model's directory; a fresh machine fetches it here (93 MB)."""

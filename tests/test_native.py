@@ -30,19 +30,12 @@ from minillm.native.build import native_library
 from minillm.native.decode_pass import NativeDecodePass
 from minillm.prefill import prefill
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 CACHES = (torch.float32, torch.bfloat16, torch.int8)
 LLAMA3 = RopeScaling(
     kind="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64
 )
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    """More than one thread, whatever the environment says."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 def compiled(model: Llama) -> Llama:

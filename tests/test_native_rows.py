@@ -15,16 +15,9 @@ from minillm.native.rows import NativeRows
 from minillm.quantization import QuantizedWeight, empty_quantized
 from minillm.rope import apply_rope
 
+pytestmark = pytest.mark.usefixtures("two_threads")
+
 DTYPES = (torch.float32, torch.bfloat16)
-
-
-@pytest.fixture(autouse=True)
-def two_threads():
-    """More than one thread, whatever the environment says."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

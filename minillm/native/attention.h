@@ -3,6 +3,7 @@
 // a pass needs of all this, for each kind of numbers that a cache keeps.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "vectors.h"

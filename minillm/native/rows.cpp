@@ -4,10 +4,7 @@
 // PyTorch takes one step after the other, each over all rows: what it writes is read again from a farther cache, and what it
 // computes is rounded in between. Here, a number goes through all steps in registers, in float32, and is rounded once.
 
-#include <algorithm>
 #include <cmath>
-
-#include <omp.h>
 
 #include "vectors.h"
 #include "weights.h"
