@@ -1,5 +1,6 @@
 """`--compile`: kernels made for this machine, where there is a way to make them."""
 
+import contextlib
 from collections.abc import Callable
 
 from minillm.decode_pass import DecodePass
@@ -15,8 +16,9 @@ def wants_compiled(compile: bool | None, quantize: str | None) -> bool:
 def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
     """Give the model a decode pass. False, and one sentence, where it cannot be.
 
-    On the CPU it is the one in C++ (`native/`), and row kernels come with it, for prompts: the first time on a machine
-    takes some seconds, for the compiler, and what it made is kept. On CUDA it is the one that Inductor makes of the
+    On the CPU it is the one in C++ (`native/`), and for prompts a pass comes with it where the processor multiplies tiles,
+    and row kernels everywhere: the first time on a machine takes some seconds, for the compiler, and what it made is
+    kept. On CUDA it is the one that Inductor makes of the
     layers, recorded as a CUDA graph (`inductor/`).
     """
     try:
@@ -33,8 +35,11 @@ def _decode_pass(model: Llama) -> DecodePass:
 
         return TorchDecodePass(model)
     from minillm.native.decode_pass import NativeDecodePass
+    from minillm.native.prompt_pass import NativePromptPass
     from minillm.native.rows import NativeRows
 
     decode_pass = NativeDecodePass(model)
     model.use_kernels(NativeRows())
+    with contextlib.suppress(InputError):  # not on this processor, or not in this precision: the row kernels are there
+        model.prompt_pass = NativePromptPass(model)
     return decode_pass

@@ -1,4 +1,4 @@
-"""What may stand in for the model in a decode step: the same numbers, by code made for one token at a time."""
+"""What may stand in for the model: the same numbers, by code made for one token at a time, or for one kind of processor."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,6 +8,19 @@ from torch import Tensor
 from minillm.config import ModelConfig
 from minillm.errors import InputError
 from minillm.kv_cache import Cache
+
+
+@runtime_checkable
+class PromptPass(Protocol):
+    """The layers for many tokens of each sequence. What `takes` refuses, `Llama` computes itself."""
+
+    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
+        """Whether it can compute these tokens on this cache, and sooner than the model."""
+        ...
+
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
+        """Hidden states after the final norm. Keys and values are written behind what `cache` holds, not counted in."""
+        ...
 
 
 @runtime_checkable

@@ -195,20 +195,21 @@ class KVCache:
         values[:, :, start:end] = v
         return keys[:, :, :end], values[:, :, :end]  # [B, Hkv, S, D]
 
-    def placement(self) -> Placement:
+    def placement(self, num_tokens: int) -> Placement:
         """Where everything lies: for each sequence one block, as long as the cache.
 
-        Raises InputError where there is no room for another token.
+        Raises InputError where there is no room for `num_tokens` more.
         """
-        self.check_room(self.length + 1)
+        self.check_room(self.length + num_tokens)
         layers, batch, num_kv_heads, room, head_dim = self.keys.shape
         return Placement(
             self.keys,
             self.values,
             self.scales,
             sizes=(layers, num_kv_heads, head_dim),
-            ids_shape=(batch, 1),
+            ids_shape=(batch, num_tokens),
             positions=[self.length] * batch,
+            counts=[num_tokens] * batch,
             tables=[[sequence] for sequence in range(batch)],
             block_size=room,
             rows_per_block=num_kv_heads * room,

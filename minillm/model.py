@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from minillm.config import LENGTH_DEPENDENT, ModelConfig
-from minillm.decode_pass import DecodePass
+from minillm.decode_pass import DecodePass, PromptPass
 from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.quantization import QuantizedWeight, empty_quantized
@@ -169,8 +169,8 @@ class Llama(nn.Module):
     `model(ids, cache)` gives hidden states; `model.logits(hidden)` turns the rows that matter into logits. They
     are two calls because the head is a large matrix and a prompt needs it for its last row only.
 
-    formats: which matrices are kept quantized, by their names here; see `quantized_linear`. `decode_pass`, where there
-    is one, computes decode steps in the model's place.
+    formats: which matrices are kept quantized, by their names here; see `quantized_linear`. `decode_pass` and
+    `prompt_pass`, where there are any, compute decode steps and prompts in the model's place.
     """
 
     embed_tokens: nn.Embedding | QuantizedEmbedding
@@ -201,6 +201,7 @@ class Llama(nn.Module):
         if config.tie_word_embeddings and isinstance(self.embed_tokens, nn.Embedding):
             self.lm_head.weight = self.embed_tokens.weight  # one table for both ends
         self.decode_pass: DecodePass | None = None
+        self.prompt_pass: PromptPass | None = None
         # A plain attribute, not a buffer: a buffer would follow `.to(bfloat16)`, and angles need float32.
         self.inv_freq = inverse_frequencies(config).to(device)  # [D/2]
         self.requires_grad_(False).eval()
@@ -253,8 +254,9 @@ class Llama(nn.Module):
 
     def forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""
-        if self.decode_pass is not None and self.decode_pass.takes(ids, cache):
-            return self.decode_pass.hidden(ids, cache)  # [B, 1, E]
+        for stand_in in (self.decode_pass, self.prompt_pass):
+            if stand_in is not None and stand_in.takes(ids, cache):
+                return stand_in.hidden(ids, cache)  # [B, T, E]
         x = scaled(self.embed_tokens(ids), self.config.embedding_multiplier)  # [B, T, E]
         q_len = ids.shape[1]
         cos, sin = self.angles(cache.positions(q_len), cache.length + q_len)  # [B, 1, T, D/2]

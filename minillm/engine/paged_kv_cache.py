@@ -152,9 +152,9 @@ class PagedBatch:
         long = [(row, self._group([(span, row)])) for span, row in placed if span.num_tokens > 1]
         return [self._group(members) for members in similar_lengths(single)], long
 
-    def placement(self) -> Placement | None:
-        """Where everything lies, if each request has one new token; None otherwise, and where a layer has a window."""
-        if self._windows or any(span.num_tokens > 1 for span in self._spans):
+    def placement(self, num_tokens: int) -> Placement | None:
+        """Where everything lies; None where a layer has a window, and for other tokens than those of this pass."""
+        if self._windows or num_tokens != len(self._positions):
             return None
         keys = self._cache.keys
         layers, _, block_size, num_kv_heads, head_dim = keys.shape
@@ -163,8 +163,9 @@ class PagedBatch:
             self._cache.values,
             self._cache.scales,
             sizes=(layers, num_kv_heads, head_dim),
-            ids_shape=(1, len(self._spans)),
+            ids_shape=(1, num_tokens),
             positions=[span.start for span in self._spans],
+            counts=[span.num_tokens for span in self._spans],
             tables=[self._blocks(span) for span in self._spans],
             block_size=block_size,
             rows_per_block=block_size * num_kv_heads,

@@ -1,38 +1,12 @@
 // Attention of one new token over the cache, for some of the positions: the scores, their softmax as far as it can be
-// known from these positions alone, and the mix of the values. The parts are put together afterwards. At the end: what
-// a pass needs of all this, for each kind of numbers that a cache keeps.
+// known from these positions alone, and the mix of the values. The parts are put together afterwards.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 
+#include "cache.h"
 #include "vectors.h"
-
-// Keys and values of one layer: rows of head_dim numbers, one per position and head; or of codes, and then a scale for
-// each row (float32; null where they are numbers).
-struct CacheView {
-    void *keys, *values;
-    float *key_scale, *value_scale;
-};
-
-// In which rows the positions of one sequence lie, for its first head. A sequence has blocks of `block_size` positions,
-// and its table says which; in a dense cache, it has one block, as long as the cache.
-struct Rows {
-    const int32_t* table;
-    int32_t block_size;
-    int64_t rows_per_block, rows_per_position, rows_per_head;
-
-    int64_t at(int position) const {
-        return table[position / block_size] * rows_per_block + position % block_size * rows_per_position;
-    }
-    void of(int from, int count, int64_t* out) const {  // as `at`, with one division for all
-        int block = from / block_size, inside = from % block_size;
-        for (int n = 0; n < count; n++) {
-            out[n] = table[block] * rows_per_block + inside * rows_per_position;
-            if (++inside == block_size) inside = 0, block++;
-        }
-    }
-};
 
 constexpr int BLOCK = 32;  // positions whose scores are held at a time: their keys and values, too, stay in the nearest cache
 constexpr int MOST_QUERIES = 4;
@@ -186,21 +160,10 @@ static void join_parts(const Part* parts, int count, int stride, int head_dim, f
     for (int i = 0; i < head_dim; i++) out[i] /= total;
 }
 
-static void write_row(const float* from, int n, float* to, float*) { std::copy(from, from + n, to); }
-static void write_row(const float* from, int n, bf16* to, float*) {
-    for (int i = 0; i < n; i++) narrow(from[i], to[i]);
-}
-static void write_row(const float* from, int n, int8_t* to, float* scale) {
-    const float most = largest_magnitude(from, n);
-    *scale = most / 127;
-    for (int i = 0; i < n; i++) to[i] = int8_t(most > 0 ? std::nearbyint(from[i] * (127 / most)) : 0);
-}
-
-// What a pass does with keys and values, for one kind of numbers that they are kept in: all that depends on it.
+// What attention does with keys and values, for one kind of numbers that they are kept in.
 struct CacheKernels {
     void (*arrange)(const float* from, int n, float* to);  // a query, as keys want it
     void (*restore)(const float* from, int n, float* to);  // a mix of values, put in order
-    void (*write)(const float* from, int n, void* rows, int64_t row, float* scales);
     void (*attend)(const float* q, int kv_heads, int queries, const CacheView& cache, const Rows& where, int from, int to,
                    int head_dim, Part* parts);
 };
@@ -209,9 +172,6 @@ template <class Number, class Vector> static CacheKernels kernels_for() {
     return {
         [](const float* from, int n, float* to) { arrange<Vector>(from, n, to, (Number*)0); },
         [](const float* from, int n, float* to) { restore<Vector>(from, n, to, (Number*)0); },
-        [](const float* from, int n, void* rows, int64_t row, float* scales) {
-            write_row(from, n, (Number*)rows + row * n, scales ? scales + row : nullptr);
-        },
         attend<Vector, Number>,
     };
 }

@@ -22,10 +22,13 @@ from minillm.errors import MissingError
 from minillm.user_cache import user_cache
 
 SOURCES = Path(__file__).parent
-UNITS = ("decode.cpp", "rows.cpp")
+UNITS = ("decode.cpp", "prompt.cpp", "rows.cpp")
 """The files that are compiled; the others are included by them."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
-FUNCTIONS = ("decode_layers", "multiply_rows", "norm_rows", "rotate_rows", "gate_rows", "widen_rows")
+FUNCTIONS = (
+    "decode_layers", "multiply_rows", "prompt_layers", "norm_rows", "rotate_rows", "gate_rows", "widen_rows",
+)  # fmt: skip
+"""Those that give nothing back."""
 COMPILERS = ("c++", "g++", "clang++")
 
 

@@ -15,29 +15,7 @@
 #include "crew.h"
 #include "matmul.h"
 #include "matvec.h"
-
-enum CacheFormat { CACHE_FLOAT32, CACHE_BFLOAT16, CACHE_INT8 };
-
-struct Layer {
-    Matrix qkv, o, gate_up, down;
-    const float *input_norm, *post_attention_norm;  // [hidden]
-    CacheView cache;
-};
-
-struct Model {
-    const Layer* layers;
-    const float* norm;  // [hidden]
-    int32_t num_layers, hidden, intermediate, heads, kv_heads, head_dim, cache_format;
-    float eps;
-};
-
-// One new token for each of a few sequences: where it stands, and in which rows of the cache its sequence lies (`Rows`).
-struct Tokens {
-    const int32_t *positions, *tables;                          // [batch], [batch, blocks_per_table]
-    const float *cos, *sin;                                     // [batch, head_dim / 2], or [head_dim / 2] for all
-    int64_t rows_per_block, rows_per_position, rows_per_head;
-    int32_t batch, blocks_per_table, block_size, angles_apart;  // from one token's angles to the next one's: 0 for all
-};
+#include "pass.h"
 
 namespace {
 
@@ -177,7 +155,7 @@ CacheKernels kernels_of(const Model& m) {
 class Pass {
   public:
     Pass(const Model& model, const Tokens& tokens, float* x, int threads)
-        : m(model), t(tokens), keeping(kernels_of(model)), x(x), queries(m.heads / m.kv_heads),
+        : m(model), t(tokens), keeping(kernels_of(model)), cached(row_access(model.cache_format)), x(x), queries(m.heads / m.kv_heads),
           qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width),
           activated(size_t(t.batch) * m.intermediate), up(activated.size()) {
@@ -223,6 +201,7 @@ class Pass {
     const Model& m;
     const Tokens& t;
     const CacheKernels keeping;
+    const RowAccess cached;
     float* x;  // [batch, hidden], the residual stream
     const int queries, qkv_width, mixed_width;
     Crew crew;
@@ -250,15 +229,14 @@ class Pass {
     // The new token's keys and values are written by whoever has the span that they stand in.
     void attend_piece(const Piece& piece, const CacheView& cache, int layer, Queries& turned) {
         const float *cos = t.cos + int64_t(piece.b) * t.angles_apart, *sin = t.sin + int64_t(piece.b) * t.angles_apart;
-        const Rows where{t.tables + size_t(piece.b) * t.blocks_per_table, t.block_size, t.rows_per_block, t.rows_per_position,
-                         t.rows_per_head};
+        const Rows where = t.rows_of(piece.b);
         for (int head = 0; head < m.kv_heads && piece.to == t.positions[piece.b] + 1; head++) {
             const float* key = &qkv[size_t(piece.b) * qkv_width + (m.heads + head) * m.head_dim];
             const int64_t row = where.at(piece.to - 1) + head * t.rows_per_head;
             float one[MOST_HEAD_DIM];
             rotate(key, cos, sin, m.head_dim, one);
-            keeping.write(one, m.head_dim, cache.keys, row, cache.key_scale);
-            keeping.write(key + m.kv_heads * m.head_dim, m.head_dim, cache.values, row, cache.value_scale);
+            cached.write(one, m.head_dim, cache.keys, row, cache.key_scale);
+            cached.write(key + m.kv_heads * m.head_dim, m.head_dim, cache.values, row, cache.value_scale);
         }
         const float* q = queries_of(piece.b, layer, cos, sin, turned);
         keeping.attend(q, m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);

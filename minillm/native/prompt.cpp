@@ -1,0 +1,466 @@
+// One pass over the tokens of a prompt, in bfloat16: from their embeddings to their hidden states.
+//
+// The same steps as in minillm/model.py. Everything lies in strips of sixteen tokens, and in a strip feature by feature: a
+// vector holds one number of each of sixteen tokens. That is how tiles want the tokens of a product and how they give its sums,
+// and what happens between two products then needs no exchange of lanes: a norm adds up vectors, a rotation takes two features
+// and their angles, a softmax goes from key to key. Sums, and the residual stream, stay in float32.
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <omp.h>
+
+#include "cache.h"
+#include "crew.h"
+#include "pass.h"
+#include "tiles.h"
+#include "weights.h"
+
+namespace {
+
+constexpr int PHASES_PER_LAYER = 9;
+constexpr int MOST_STRIPS = 32;  // at a time: what their products read is then in a core's own cache
+constexpr int KEYS = 512;        // whose scores are held at a time
+constexpr int BOTH = 2 * TILE;   // rows of two tiles, which are multiplied at the same time
+constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while others keep to theirs; see `Crew`
+constexpr int TERMS = 5;         // of powers of two that will be rounded to bfloat16
+
+constexpr u32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+template <int N> using Count = std::integral_constant<int, N>;
+
+// Two numbers of each of sixteen tokens, rounded, as tiles want them: the even column below, the odd one above.
+u32x16 paired(f32x16 even, f32x16 odd) {
+#if WITH_AMX
+    const __m512i in_turn = _mm512_add_epi16(_mm512_set1_epi32(TILE << 16), (__m512i)(u32x16{} + 0x00010001 * lane));
+    return (u32x16)_mm512_permutexvar_epi16(in_turn, (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
+#else
+    u32x16 words;
+    store_pair((bf16*)&words, even, odd);
+    return words;
+#endif
+}
+
+f32x16 reciprocal(f32x16 x) {
+#if WITH_AMX
+    return (f32x16)_mm512_rcp14_ps((__m512)x);  // to 14 bits: more than bfloat16 has
+#else
+    return 1 / x;
+#endif
+}
+
+// silu(x) * y, and what becomes of scores: as exact as bfloat16 is, and no more.
+f32x16 gated(f32x16 x, f32x16 y) {
+    const f32x16 t = x * -1.44269504f, most = f32x16{} + 126.0f;
+    return x * y * reciprocal(1 + power_of_two<TERMS>(t > most ? most : t < -most ? -most : t));
+}
+f32x16 weight_of(f32x16 below) {
+    const f32x16 least = f32x16{} - 126.0f;
+    return power_of_two<TERMS>(below < least ? least : below);
+}
+
+// Tokens of one sequence that are computed together: `count` of them from `position` on, in strips of their own.
+struct Run {
+    int sequence, position, count;
+    int64_t token;            // the first one's place among all new tokens
+    int strip;                // the first one's strip
+    size_t blocks_before;     // of BOTH keys each, of the runs before
+
+    int strips() const { return (count + TILE - 1) / TILE; }
+    int end() const { return position + count; }  // how many keys the last token sees
+    int blocks() const { return (end() + BOTH - 1) / BOTH; }
+};
+
+// Two strips of a run whose queries meet its keys together; or the last one alone.
+struct Pair {
+    const Run* run;
+    int strip, strips;
+};
+
+// What one thread needs for itself.
+struct Scratch {
+    std::vector<bf16> rows;          // two tiles of rows of a quantized matrix, widened
+    std::vector<f32x16> numbers;     // a head's, of a strip; or of BOTH keys
+    std::vector<u32x16> query;       // [2, head_dim / 2]
+    std::vector<f32x16> scores;      // [2, KEYS]
+    std::vector<u32x16> weights;     // [2, KEYS / 2]
+    std::vector<f32x16> mixed;       // [2, head_dim]
+    alignas(64) float gates[2][2][TILE][TILE];  // [strip, gate or up, feature, token]
+
+    explicit Scratch(const Model& m)
+        : rows(size_t(BOTH) * std::max({m.hidden, m.intermediate, m.heads * m.head_dim})), numbers(2 * size_t(m.head_dim)),
+          query(m.head_dim), scores(2 * KEYS), weights(KEYS), mixed(2 * size_t(m.head_dim)) {}
+};
+
+class PromptPass {
+  public:
+    PromptPass(const Model& model, const Tokens& tokens, const std::vector<Run>& runs, bf16* x)
+        : m(model), t(tokens), runs(runs), cached(row_access(model.cache_format)), in_out(x), half(m.head_dim / 2),
+          width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
+          strips(runs.back().strip + runs.back().strips()), blocks(runs.back().blocks_before + runs.back().blocks()),
+          groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())), crew(PHASES_PER_LAYER * m.num_layers + 2, groups),
+          residual(size_t(strips) * m.hidden), qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(cos.size()),
+          normed(residual.size() / 2), mixed(size_t(strips) * mixed_width / 2), activated(size_t(strips) * m.intermediate / 2),
+          keys(blocks * BOTH * m.kv_heads * m.head_dim), values(keys.size()), pairs(groups) {
+        for (const Run& run : runs)
+            for (int strip = run.strip; strip < run.strip + run.strips(); strip += 2) {
+                int group = 0;
+                while (strip >= first_strip(group + 1)) group++;
+                pairs[group].push_back({&run, strip, std::min(2, run.strip + run.strips() - strip)});
+            }
+    }
+
+    // What every thread does.
+    void run() {
+        Tiles shaped;
+        (void)shaped;
+        Scratch own(m);
+        int phase = 0;
+        auto share = [&](size_t pieces, auto work) {
+            crew.share(phase++, int(pieces), [] {}, work, omp_get_thread_num() % groups);
+        };
+        auto share_strips = [&](auto work) {
+            share(strips / groups + 2, [&](int group, int n) {
+                if (first_strip(group) + n < first_strip(group + 1)) work(first_strip(group) + n);
+            });
+        };
+        size_t most_pairs = 0;
+        for (const auto& some : pairs) most_pairs = std::max(most_pairs, some.size());
+        const size_t most_blocks = (blocks + groups - 1) / groups;
+
+        share_strips([&](int strip) { take_in(strip); });
+        for (int l = 0; l < m.num_layers; l++) {
+            const Layer& layer = m.layers[l];
+            auto multiply_all = [&](const Matrix& w, const std::vector<u32x16>& x, std::vector<f32x16>& out, bool added) {
+                share(w.rows / BOTH, [&](int group, int n) { multiply(w, n, group, x, out, added, own); });
+            };
+            share_strips([&](int strip) { normalize(strip, layer.input_norm); });
+            multiply_all(layer.qkv, normed, qkv, false);
+            share_strips([&](int strip) { write_to_cache(strip, layer.cache, own); });
+            share(most_blocks, [&](int group, int n) {
+                const size_t block = group * most_blocks + n;
+                if (block < blocks) read_from_cache(block, layer.cache, own);
+            });
+            share(most_pairs * m.heads, [&](int group, int n) {  // those that see most keys first
+                const int pair = int(pairs[group].size()) - 1 - n / m.heads;
+                if (pair >= 0) attend(pairs[group][pair], n % m.heads, own);
+            });
+            multiply_all(layer.o, mixed, residual, true);
+            share_strips([&](int strip) { normalize(strip, layer.post_attention_norm); });
+            share(m.intermediate / TILE, [&](int group, int n) { gate_and_up(layer.gate_up, n, group, own); });
+            multiply_all(layer.down, activated, residual, true);
+        }
+        share_strips([&](int strip) { normalize(strip, m.norm), give_out(strip); });
+    }
+
+  private:
+    const Model& m;
+    const Tokens& t;
+    const std::vector<Run>& runs;
+    const RowAccess cached;
+    bf16* in_out;  // [tokens, hidden]
+    const int half, width, mixed_width, strips;
+    const size_t blocks;
+    const int groups;  // of strips
+    Crew crew;
+    // [strip, feature]: a vector each
+    std::vector<f32x16> residual, qkv, cos, sin;
+    // [strip, feature / 2]
+    std::vector<u32x16> normed, mixed, activated;
+    // Of all positions that the runs see: [block, kv_head, head_dim / STEP, BOTH, STEP] and [block, kv_head, head_dim, BOTH]
+    std::vector<bf16> keys, values;
+    std::vector<std::vector<Pair>> pairs;  // of each group
+
+    int first_strip(int group) const { return group == groups ? strips : strips * group / groups / 2 * 2; }
+
+    const Run& run_of(int strip) const {
+        return *std::find_if(runs.begin(), runs.end(), [&](const Run& run) { return strip < run.strip + run.strips(); });
+    }
+    int tokens_in(const Run& run, int strip) const { return std::min(TILE, run.count - (strip - run.strip) * TILE); }
+
+    // A strip's embeddings, and its angles.
+    void take_in(int strip) {
+        const Run& run = run_of(strip);
+        const int count = tokens_in(run, strip);
+        const int64_t first = run.token + (strip - run.strip) * TILE;
+        u32x16 rows[TILE];
+        f32x16* to = &residual[size_t(strip) * m.hidden];
+        for (int column = 0; column < m.hidden; column += STEP, to += STEP) {
+            for (int i = 0; i < TILE; i++)
+                rows[i] = i < count ? load<u32x16>(in_out + (first + i) * m.hidden + column) : u32x16{};
+            transpose(rows);
+            for (int i = 0; i < TILE; i++) load_pair((const bf16*)&rows[i], to[2 * i], to[2 * i + 1]);
+        }
+        for (int i = 0; i < half; i++)
+            for (int token = 0; token < TILE; token++) {
+                const int64_t at = (first + std::min(token, count - 1)) * t.angles_apart + i;
+                cos[size_t(strip) * half + i][token] = t.cos[at], sin[size_t(strip) * half + i][token] = t.sin[at];
+            }
+    }
+
+    void normalize(int strip, const float* weight) {
+        const f32x16* x = &residual[size_t(strip) * m.hidden];
+        u32x16* to = &normed[size_t(strip) * m.hidden / 2];
+        f32x16 squares[4] = {}, factor;
+        for (int i = 0; i < m.hidden; i += 4)
+            for (int n = 0; n < 4; n++) squares[n] += x[i + n] * x[i + n];
+        const f32x16 mean = (squares[0] + squares[1] + squares[2] + squares[3]) / float(m.hidden);
+        for (int token = 0; token < TILE; token++) factor[token] = 1 / std::sqrt(mean[token] + m.eps);
+        for (int i = 0; i < m.hidden; i += 2) to[i / 2] = paired(x[i] * factor * weight[i], x[i + 1] * factor * weight[i + 1]);
+    }
+
+    void give_out(int strip) {
+        const Run& run = run_of(strip);
+        u32x16 rows[TILE];
+        for (int column = 0; column < m.hidden; column += STEP) {
+            std::copy_n(&normed[(size_t(strip) * m.hidden + column) / 2], TILE, rows);
+            transpose(rows);
+            bf16* to = in_out + (run.token + (strip - run.strip) * TILE) * m.hidden + column;
+            for (int i = 0; i < tokens_in(run, strip); i++) store(to + int64_t(i) * m.hidden, rows[i]);
+        }
+    }
+
+    // Rows from `one` and from `other`, a tile of each.
+    TileRows rows_of(const Matrix& w, int one, int other, Scratch& own) {
+        if (w.format == BFLOAT16)
+            return {(const char*)w.codes + one * w.row_bytes, w.row_bytes, (other - one) * w.row_bytes, LINE};
+        for (int r = 0; r < BOTH; r++)
+            widen_codes<f32xN>(w, r < TILE ? one + r : other + r - TILE, 0, w.columns, [&](int column, f32xN numbers) {
+                store_rounded(&own.rows[(column / STEP * BOTH + r) * STEP + column % STEP], numbers);
+            });
+        return {own.rows.data(), LINE, TILE_BYTES, 2 * TILE_BYTES};
+    }
+
+    // `start(count, strip)`, products of all columns, `finish(count, strip)`: for two strips of a group at a time, and for the
+    // last one. Meanwhile, the rows that will be wanted next are asked for.
+    template <class Start, class Finish>
+    void each_pair(const Matrix& w, int one, int other, int group, const std::vector<u32x16>& x, Scratch& own, Start start,
+                   Finish finish) {
+        const TileRows rows = rows_of(w, one, other, own);
+        const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
+        const int64_t strip_bytes = int64_t(w.columns) / 2 * LINE;
+        Ahead ahead(w, one, other, (end - first + 1) / 2 * steps);
+        auto some = [&](auto count, int strip) {
+            start(count, strip);
+            add_products<count>(rows, (const char*)x.data() + strip * strip_bytes, strip_bytes, steps, ahead);
+            finish(count, strip);
+            return strip + count;
+        };
+        int strip = first;
+        while (strip + 2 <= end) strip = some(Count<2>(), strip);
+        if (strip < end) some(Count<1>(), strip);
+    }
+
+    void multiply(const Matrix& w, int n, int group, const std::vector<u32x16>& x, std::vector<f32x16>& out, bool added,
+                  Scratch& own) {
+        const int row = n * BOTH;
+        const int64_t strip_bytes = int64_t(w.rows) * LINE;
+        auto at = [&](int strip) { return (float*)&out[size_t(strip) * w.rows + row]; };
+        auto start = [&](auto count, int strip) {
+            for (int s = strip; s < strip + count && w.bias; s++)
+                for (int r = 0; r < BOTH; r++) {
+                    f32x16& to = out[size_t(s) * w.rows + row + r];
+                    to = (added ? to : f32x16{}) + w.bias[row + r];
+                }
+            added || w.bias ? load_sums<count>(at(strip), TILE_BYTES, strip_bytes) : clear_sums();
+        };
+        auto finish = [&](auto count, int strip) { store_sums<count>(at(strip), TILE_BYTES, strip_bytes); };
+        each_pair(w, row, row + TILE, group, x, own, start, finish);
+    }
+
+    void gate_and_up(const Matrix& w, int n, int group, Scratch& own) {
+        const int gate = n * TILE, up = m.intermediate + gate;
+        auto start = [&](auto count, int) {
+            for (int r = 0; r < TILE && w.bias; r++)
+                for (int s = 0; s < count; s++) {
+                    std::fill_n(own.gates[s][0][r], TILE, w.bias[gate + r]);
+                    std::fill_n(own.gates[s][1][r], TILE, w.bias[up + r]);
+                }
+            w.bias ? load_sums<count>(own.gates[0][0][0], TILE_BYTES, 2 * TILE_BYTES) : clear_sums();
+        };
+        auto finish = [&](auto count, int strip) {
+            store_sums<count>(own.gates[0][0][0], TILE_BYTES, 2 * TILE_BYTES);
+            for (int s = 0; s < count; s++) {
+                auto feature = [&](int r) { return gated(load<f32x16>(own.gates[s][0][r]), load<f32x16>(own.gates[s][1][r])); };
+                u32x16* to = &activated[(size_t(strip + s) * m.intermediate + gate) / 2];
+                for (int r = 0; r < TILE; r += 2) to[r / 2] = paired(feature(r), feature(r + 1));
+            }
+        };
+        each_pair(w, gate, up, group, normed, own, start, finish);
+    }
+
+    // Features i and i + half of a head, turned; multiplied with `factor`.
+    void rotate(const f32x16* x, int strip, int i, float factor, f32x16& first, f32x16& second) const {
+        const f32x16 c = cos[size_t(strip) * half + i] * factor, s = sin[size_t(strip) * half + i] * factor;
+        first = x[i] * c - x[i + half] * s;
+        second = x[i + half] * c + x[i] * s;
+    }
+
+    // The keys and values of a strip.
+    void write_to_cache(int strip, const CacheView& cache, Scratch& own) {
+        const Run& run = run_of(strip);
+        const Rows where = t.rows_of(run.sequence);
+        const int first = run.position + (strip - run.strip) * TILE, count = tokens_in(run, strip);
+        int64_t row_of[TILE];
+        where.of(first, count, row_of);
+        f32x16* turned = own.numbers.data();
+        auto write = [&](const f32x16* x, int head, void* rows, float* scales) {
+            float* in_rows = (float*)(turned + m.head_dim);  // [token, head_dim]
+            for (int i = 0; i < m.head_dim; i += TILE) {
+                u32x16 square[TILE];
+                for (int n = 0; n < TILE; n++) square[n] = (u32x16)x[i + n];
+                transpose(square);
+                for (int n = 0; n < TILE; n++) store(in_rows + n * m.head_dim + i, square[n]);
+            }
+            for (int n = 0; n < count; n++)
+                cached.write(in_rows + n * m.head_dim, m.head_dim, rows, row_of[n] + head * where.rows_per_head, scales);
+        };
+        for (int head = 0; head < m.kv_heads; head++) {
+            const f32x16* key = &qkv[size_t(strip) * width + (m.heads + head) * m.head_dim];
+            for (int i = 0; i < half; i++) rotate(key, strip, i, 1, turned[i], turned[i + half]);
+            write(turned, head, cache.keys, cache.key_scale);
+            write(key + m.kv_heads * m.head_dim, head, cache.values, cache.value_scale);
+        }
+    }
+
+    // BOTH keys and values of each head, as tiles want them: as rows of products, of which the values are turned round.
+    void read_from_cache(size_t block, const CacheView& cache, Scratch& own) {
+        const Run& run = *std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
+            return block < run.blocks_before + run.blocks();
+        });
+        const Rows where = t.rows_of(run.sequence);
+        const int from = int(block - run.blocks_before) * BOTH, count = std::min(BOTH, run.end() - from);
+        int64_t row_of[BOTH];
+        where.of(from, count, row_of);
+        float* rows = (float*)own.numbers.data();  // [BOTH, head_dim]
+        std::fill_n(rows, BOTH * m.head_dim, 0.0f);
+        for (int head = 0; head < m.kv_heads; head++) {
+            const size_t at = (block * m.kv_heads + head) * BOTH * m.head_dim;
+            auto read = [&](const void* all, const float* scales) {
+                for (int n = 0; n < count; n++)
+                    cached.read(all, row_of[n] + head * where.rows_per_head, scales, m.head_dim, rows + n * m.head_dim);
+            };
+            read(cache.keys, cache.key_scale);
+            for (int n = 0; n < BOTH; n++)
+                for (int i = 0; i < m.head_dim; i += WIDE)
+                    store_rounded(&keys[at + (i / STEP * BOTH + n) * STEP + i % STEP], load<f32xN>(rows + n * m.head_dim + i));
+            read(cache.values, cache.value_scale);
+            for (int i = 0; i < m.head_dim; i += TILE) {
+                u32x16 square[TILE];
+                for (int n = 0; n < TILE; n++) {
+                    const float* pair = rows + 2 * n * m.head_dim + i;
+                    square[n] = paired(load<f32x16>(pair), load<f32x16>(pair + m.head_dim));
+                }
+                transpose(square);
+                for (int n = 0; n < TILE; n++) store(&values[at + (i + n) * BOTH], square[n]);
+            }
+        }
+    }
+
+    void attend(const Pair& pair, int head, Scratch& own) {
+        pair.strips == 2 ? attend<2>(*pair.run, pair.strip, head, own) : attend<1>(*pair.run, pair.strip, head, own);
+    }
+
+    template <int STRIPS> void attend(const Run& run, int strip, int head, Scratch& own) {
+        const float to_powers_of_two = 1.44269504f / std::sqrt(float(m.head_dim));
+        const int position = run.position + (strip - run.strip) * TILE, kv_head = head / (m.heads / m.kv_heads);
+        const int end = std::min(run.end(), position + STRIPS * TILE);
+        const size_t head_size = size_t(BOTH) * m.head_dim, block_size = head_size * m.kv_heads;
+        const bf16 *first_keys = &keys[run.blocks_before * block_size + kv_head * head_size];
+        const bf16 *first_values = &values[run.blocks_before * block_size + kv_head * head_size];
+        for (int s = 0; s < STRIPS; s++) {
+            const f32x16* q = &qkv[size_t(strip + s) * width + head * m.head_dim];
+            for (int i = 0; i < half; i += 2) {
+                f32x16 first[2], second[2];
+                for (int n = 0; n < 2; n++) rotate(q, strip + s, i + n, to_powers_of_two, first[n], second[n]);
+                own.query[s * half + i / 2] = paired(first[0], first[1]);
+                own.query[s * half + (half + i) / 2] = paired(second[0], second[1]);
+            }
+        }
+        Ahead nothing;
+        f32x16 highest[STRIPS], total[STRIPS] = {};
+        std::fill_n(highest, STRIPS, f32x16{} - INFINITY);
+        std::fill_n(own.mixed.begin(), STRIPS * m.head_dim, f32x16{});
+        for (int from = 0; from < end; from += KEYS) {
+            const int to = std::min(from + KEYS, end), steps = (to - from + BOTH - 1) / BOTH;
+            for (int n = 0; n < steps; n++) {
+                const TileRows rows{first_keys + (from / BOTH + n) * block_size, LINE, TILE_BYTES, 2 * TILE_BYTES};
+                clear_sums();
+                add_products<STRIPS>(rows, own.query.data(), half * LINE, m.head_dim / STEP, nothing);
+                store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
+            }
+            for (int s = 0; s < STRIPS; s++) {
+                const f32x16 shrink = soften(&own.scores[s * KEYS], steps * BOTH, position + s * TILE - from, highest[s], total[s],
+                                             &own.weights[s * KEYS / 2]);
+                for (int i = 0; i < m.head_dim && from; i++) own.mixed[s * m.head_dim + i] *= shrink;
+            }
+            for (int i = 0; i < m.head_dim; i += BOTH) {
+                const TileRows rows{first_values + from / BOTH * block_size + i * BOTH, LINE, TILE_BYTES, int64_t(block_size * sizeof(bf16))};
+                float* sums = (float*)&own.mixed[i];
+                load_sums<STRIPS>(sums, TILE_BYTES, m.head_dim * LINE);
+                add_products<STRIPS>(rows, own.weights.data(), KEYS / 2 * LINE, steps, nothing);
+                store_sums<STRIPS>(sums, TILE_BYTES, m.head_dim * LINE);
+            }
+        }
+        for (int s = 0; s < STRIPS; s++) {
+            const f32x16 share = f32x16{} + 1 / total[s], *all = &own.mixed[s * m.head_dim];
+            u32x16* out = &mixed[(size_t(strip + s) * mixed_width + head * m.head_dim) / 2];
+            for (int i = 0; i < m.head_dim; i += 2) out[i / 2] = paired(all[i] * share, all[i + 1] * share);
+        }
+    }
+
+    // From scores to weights 2^(score - highest), for sixteen queries, of which the first stands at key `own_key` of these and
+    // sees no key behind it. Gives what is left of weights for the highest score of before.
+    static f32x16 soften(f32x16* scores, int count, int own_key, f32x16& highest, f32x16& total, u32x16* weights) {
+        const int seen_by_all = std::clamp(own_key + 1, 0, count), seen = std::clamp(own_key + TILE, 0, count);
+        for (int key = seen_by_all; key < seen; key++)
+            scores[key] = lane >= unsigned(key - own_key) ? scores[key] : f32x16{} - INFINITY;
+        f32x16 most = highest;
+        for (int key = 0; key < seen; key++) most = scores[key] > most ? scores[key] : most;
+        const f32x16 shrink = weight_of(highest - most);
+        f32x16 sum{};
+        for (int key = 0; key < count; key += 2) {
+            f32x16 pair[2] = {};
+            for (int n = 0; n < 2; n++)
+                if (key + n < seen) pair[n] = weight_of(scores[key + n] - most), sum += pair[n];
+            weights[key / 2] = paired(pair[0], pair[1]);
+        }
+        total = total * shrink + sum, highest = most;
+        return shrink;
+    }
+};
+
+// The new tokens of all sequences, in runs; those of one pass have at most MOST_STRIPS strips.
+std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
+    std::vector<std::vector<Run>> passes;
+    int64_t token = 0;
+    int strip = MOST_STRIPS;
+    size_t blocks = 0;
+    for (int b = 0; b < tokens.batch; b++)
+        for (int done = 0; done < tokens.counts[b];) {
+            if (strip == MOST_STRIPS) passes.emplace_back(), strip = 0, blocks = 0;
+            const int count = std::min(tokens.counts[b] - done, (MOST_STRIPS - strip) * TILE);
+            const Run run{b, tokens.positions[b] + done, count, token, strip, blocks};
+            passes.back().push_back(run);
+            strip += run.strips(), blocks += run.blocks(), token += count, done += count;
+        }
+    return passes;
+}
+
+}  // namespace
+
+// Whether this processor has tiles, and the system lets us use them. (`prompt_layers` is right without, but slow.)
+extern "C" int has_tiles() { return may_use_tiles(); }
+
+// x: [tokens, hidden] bfloat16, the embeddings of all new tokens, one sequence behind the other; become their hidden states
+// after the final norm. hidden, intermediate and head_dim are multiples of 32.
+extern "C" void prompt_layers(const Model* m, const Tokens* tokens, void* x) {
+    for (const std::vector<Run>& runs : in_passes(*tokens)) {
+        PromptPass pass(*m, *tokens, runs, (bf16*)x);
+#pragma omp parallel
+        pass.run();
+    }
+}

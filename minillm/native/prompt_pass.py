@@ -1,0 +1,57 @@
+"""The C++ pass of a prompt, prompt.cpp, as the engine sees it."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from minillm.errors import InputError
+from minillm.kv_cache import Cache
+from minillm.model import Llama
+from minillm.native.build import native_library
+from minillm.native.described_model import DescribedModel
+from minillm.native.matrix import address
+
+STRIP = 16
+"""Tokens that are computed together; what a sequence's last strip lacks is computed all the same."""
+
+LEAST_TOKENS = 2 * STRIP
+"""For fewer, the pass reads weights for longer than it computes, and the library is as fast."""
+
+MULTIPLE = 32
+"""What the sizes of a model have to be a multiple of: the columns that a product of tiles takes at a time."""
+
+
+class NativePromptPass:
+    """A `PromptPass` on a CPU that multiplies tiles of bfloat16 numbers (AMX); see there.
+
+    The model's tensors must stay where they are. Raises MissingError where the kernels cannot be compiled, InputError
+    for a model or a processor that they are not made for; the sentence says why.
+    """
+
+    def __init__(self, model: Llama) -> None:
+        self._described = DescribedModel(model)
+        self._library, self._model, config = native_library(), model, model.config
+        if model.dtype != torch.bfloat16:
+            raise InputError(f"the C++ pass of a prompt computes in bfloat16, not in {model.dtype}")
+        if any(size % MULTIPLE for size in (config.hidden_size, config.intermediate_size, config.head_dim)):
+            raise InputError(f"the C++ pass of a prompt needs a model whose sizes are multiples of {MULTIPLE}")
+        if not self._library.has_tiles():
+            raise InputError("this processor cannot multiply tiles of bfloat16 numbers")
+
+    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
+        """A few dozen tokens or more, unless they are of so many sequences that most of the strips would be empty."""
+        if ids.numel() < LEAST_TOKENS:
+            return False
+        where = self._described.placement(ids, cache)
+        return where is not None and 2 * ids.numel() >= STRIP * sum(-(-count // STRIP) for count in where.counts)
+
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
+        """Hidden states after the final norm, bfloat16."""
+        where = self._described.placement(ids, cache)
+        assert where is not None, "see takes"
+        x = self._model.embed_tokens(ids).contiguous()  # [B, T, E]
+        q_len, half_dim = ids.shape[1], self._model.config.head_dim // 2
+        angles = self._model.angles(cache.positions(q_len), cache.length + q_len)  # 2 x [B, 1, T, D/2]
+        cos, sin = (table.contiguous() for table in angles)
+        self._described.run(self._library.prompt_layers, where, x, (address(cos), address(sin), half_dim))
+        return x
