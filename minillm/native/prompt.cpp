@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -57,10 +58,21 @@ f32x16 gated(f32x16 x, f32x16 y) {
     const f32x16 t = x * -1.44269504f, most = f32x16{} + 126.0f;
     return x * y * reciprocal(1 + power_of_two<TERMS>(t > most ? most : t < -most ? -most : t));
 }
-f32x16 weight_of(f32x16 below) {
+f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highest; none at all if it is far below
     const f32x16 least = f32x16{} - 126.0f;
-    return power_of_two<TERMS>(below < least ? least : below);
+    return below < least ? f32x16{} : power_of_two<TERMS>(below);
 }
+
+// Memory that is written before it is read: to fill it with zeros first would take as long as a layer's norms.
+template <class Vector> class Array {
+  public:
+    explicit Array(size_t size) : vectors_(new Vector[size]) {}
+    Vector& operator[](size_t i) { return vectors_[i]; }
+    const Vector& operator[](size_t i) const { return vectors_[i]; }
+
+  private:
+    std::unique_ptr<Vector[]> vectors_;
+};
 
 // Tokens of one sequence that are computed together: `count` of them from `position` on, in strips of their own.
 struct Run {
@@ -86,13 +98,13 @@ struct Scratch {
     std::vector<f32x16> numbers;     // a head's, of a strip; or of BOTH keys
     std::vector<u32x16> query;       // [2, head_dim / 2]
     std::vector<f32x16> scores;      // [2, KEYS]
-    std::vector<u32x16> weights;     // [2, KEYS / 2]
+    std::vector<u32x16> weights;     // [KEYS / 2]
     std::vector<f32x16> mixed;       // [2, head_dim]
     alignas(64) float gates[2][2][TILE][TILE];  // [strip, gate or up, feature, token]
 
     explicit Scratch(const Model& m)
         : rows(size_t(BOTH) * std::max({m.hidden, m.intermediate, m.heads * m.head_dim})), numbers(2 * size_t(m.head_dim)),
-          query(m.head_dim), scores(2 * KEYS), weights(KEYS), mixed(2 * size_t(m.head_dim)) {}
+          query(m.head_dim), scores(2 * KEYS), weights(KEYS / 2), mixed(2 * size_t(m.head_dim)) {}
 };
 
 class PromptPass {
@@ -102,9 +114,9 @@ class PromptPass {
           width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           strips(runs.back().strip + runs.back().strips()), blocks(runs.back().blocks_before + runs.back().blocks()),
           groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())), crew(PHASES_PER_LAYER * m.num_layers + 2, groups),
-          residual(size_t(strips) * m.hidden), qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(cos.size()),
-          normed(residual.size() / 2), mixed(size_t(strips) * mixed_width / 2), activated(size_t(strips) * m.intermediate / 2),
-          keys(blocks * BOTH * m.kv_heads * m.head_dim), values(keys.size()), pairs(groups) {
+          residual(size_t(strips) * m.hidden), qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(size_t(strips) * half),
+          normed(size_t(strips) * m.hidden / 2), mixed(size_t(strips) * mixed_width / 2), activated(size_t(strips) * m.intermediate / 2),
+          keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
         for (const Run& run : runs)
             for (int strip = run.strip; strip < run.strip + run.strips(); strip += 2) {
                 int group = 0;
@@ -134,7 +146,7 @@ class PromptPass {
         share_strips([&](int strip) { take_in(strip); });
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
-            auto multiply_all = [&](const Matrix& w, const std::vector<u32x16>& x, std::vector<f32x16>& out, bool added) {
+            auto multiply_all = [&](const Matrix& w, const Array<u32x16>& x, Array<f32x16>& out, bool added) {
                 share(w.rows / BOTH, [&](int group, int n) { multiply(w, n, group, x, out, added, own); });
             };
             share_strips([&](int strip) { normalize(strip, layer.input_norm); });
@@ -167,11 +179,12 @@ class PromptPass {
     const int groups;  // of strips
     Crew crew;
     // [strip, feature]: a vector each
-    std::vector<f32x16> residual, qkv, cos, sin;
+    Array<f32x16> residual, qkv, cos, sin;
     // [strip, feature / 2]
-    std::vector<u32x16> normed, mixed, activated;
-    // Of all positions that the runs see: [block, kv_head, head_dim / STEP, BOTH, STEP] and [block, kv_head, head_dim, BOTH]
-    std::vector<bf16> keys, values;
+    Array<u32x16> normed, mixed, activated;
+    // Of all positions that a run sees, one run behind the other: [kv_head, block, head_dim / STEP, BOTH, STEP], and
+    // [kv_head, block, head_dim, BOTH]
+    Array<bf16> keys, values;
     std::vector<std::vector<Pair>> pairs;  // of each group
 
     int first_strip(int group) const { return group == groups ? strips : strips * group / groups / 2 * 2; }
@@ -237,7 +250,7 @@ class PromptPass {
     // `start(count, strip)`, products of all columns, `finish(count, strip)`: for two strips of a group at a time, and for the
     // last one. Meanwhile, the rows that will be wanted next are asked for.
     template <class Start, class Finish>
-    void each_pair(const Matrix& w, int one, int other, int group, const std::vector<u32x16>& x, Scratch& own, Start start,
+    void each_pair(const Matrix& w, int one, int other, int group, const Array<u32x16>& x, Scratch& own, Start start,
                    Finish finish) {
         const TileRows rows = rows_of(w, one, other, own);
         const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
@@ -245,7 +258,7 @@ class PromptPass {
         Ahead ahead(w, one, other, (end - first + 1) / 2 * steps);
         auto some = [&](auto count, int strip) {
             start(count, strip);
-            add_products<count>(rows, (const char*)x.data() + strip * strip_bytes, strip_bytes, steps, ahead);
+            add_products<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, ahead);
             finish(count, strip);
             return strip + count;
         };
@@ -254,7 +267,7 @@ class PromptPass {
         if (strip < end) some(Count<1>(), strip);
     }
 
-    void multiply(const Matrix& w, int n, int group, const std::vector<u32x16>& x, std::vector<f32x16>& out, bool added,
+    void multiply(const Matrix& w, int n, int group, const Array<u32x16>& x, Array<f32x16>& out, bool added,
                   Scratch& own) {
         const int row = n * BOTH;
         const int64_t strip_bytes = int64_t(w.rows) * LINE;
@@ -338,7 +351,8 @@ class PromptPass {
         float* rows = (float*)own.numbers.data();  // [BOTH, head_dim]
         std::fill_n(rows, BOTH * m.head_dim, 0.0f);
         for (int head = 0; head < m.kv_heads; head++) {
-            const size_t at = (block * m.kv_heads + head) * BOTH * m.head_dim;
+            const size_t first = (run.blocks_before * m.kv_heads + size_t(head) * run.blocks()) * BOTH * m.head_dim;
+            const size_t here = block - run.blocks_before;
             auto read = [&](const void* all, const float* scales) {
                 for (int n = 0; n < count; n++)
                     cached.read(all, row_of[n] + head * where.rows_per_head, scales, m.head_dim, rows + n * m.head_dim);
@@ -346,7 +360,7 @@ class PromptPass {
             read(cache.keys, cache.key_scale);
             for (int n = 0; n < BOTH; n++)
                 for (int i = 0; i < m.head_dim; i += WIDE)
-                    store_rounded(&keys[at + (i / STEP * BOTH + n) * STEP + i % STEP], load<f32xN>(rows + n * m.head_dim + i));
+                    store_rounded(&keys[first + ((here * m.head_dim / STEP + i / STEP) * BOTH + n) * STEP + i % STEP], load<f32xN>(rows + n * m.head_dim + i));
             read(cache.values, cache.value_scale);
             for (int i = 0; i < m.head_dim; i += TILE) {
                 u32x16 square[TILE];
@@ -355,7 +369,8 @@ class PromptPass {
                     square[n] = paired(load<f32x16>(pair), load<f32x16>(pair + m.head_dim));
                 }
                 transpose(square);
-                for (int n = 0; n < TILE; n++) store(&values[at + (i + n) * BOTH], square[n]);
+                bf16* to = &values[first + (here * m.head_dim + i) * BOTH];
+                for (int n = 0; n < TILE; n++) store(to + n * BOTH, square[n]);
             }
         }
     }
@@ -368,9 +383,7 @@ class PromptPass {
         const float to_powers_of_two = 1.44269504f / std::sqrt(float(m.head_dim));
         const int position = run.position + (strip - run.strip) * TILE, kv_head = head / (m.heads / m.kv_heads);
         const int end = std::min(run.end(), position + STRIPS * TILE);
-        const size_t head_size = size_t(BOTH) * m.head_dim, block_size = head_size * m.kv_heads;
-        const bf16 *first_keys = &keys[run.blocks_before * block_size + kv_head * head_size];
-        const bf16 *first_values = &values[run.blocks_before * block_size + kv_head * head_size];
+        const size_t first = (run.blocks_before * m.kv_heads + size_t(kv_head) * run.blocks()) * BOTH * m.head_dim;
         for (int s = 0; s < STRIPS; s++) {
             const f32x16* q = &qkv[size_t(strip + s) * width + head * m.head_dim];
             for (int i = 0; i < half; i += 2) {
@@ -386,23 +399,28 @@ class PromptPass {
         std::fill_n(own.mixed.begin(), STRIPS * m.head_dim, f32x16{});
         for (int from = 0; from < end; from += KEYS) {
             const int to = std::min(from + KEYS, end), steps = (to - from + BOTH - 1) / BOTH;
+            f32x16 most[STRIPS];
+            std::copy_n(highest, STRIPS, most);
+            auto look_at = [&](int n) {  // at the scores of block n
+                for (int s = 0; s < STRIPS; s++)
+                    most[s] = highest_of(&own.scores[s * KEYS + n * BOTH], position + s * TILE - from - n * BOTH, most[s]);
+            };
+            // Tiles are multiplied beside whatever else a core does: the scores of one block are looked at meanwhile.
             for (int n = 0; n < steps; n++) {
-                const TileRows rows{first_keys + (from / BOTH + n) * block_size, LINE, TILE_BYTES, 2 * TILE_BYTES};
+                const TileRows rows{&keys[first + size_t(from / BOTH + n) * BOTH * m.head_dim], LINE, TILE_BYTES, 2 * TILE_BYTES};
                 clear_sums();
                 add_products<STRIPS>(rows, own.query.data(), half * LINE, m.head_dim / STEP, nothing);
                 store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
+                if (n) look_at(n - 1);
             }
+            look_at(steps - 1);
             for (int s = 0; s < STRIPS; s++) {
-                const f32x16 shrink = soften(&own.scores[s * KEYS], steps * BOTH, position + s * TILE - from, highest[s], total[s],
-                                             &own.weights[s * KEYS / 2]);
-                for (int i = 0; i < m.head_dim && from; i++) own.mixed[s * m.head_dim + i] *= shrink;
-            }
-            for (int i = 0; i < m.head_dim; i += BOTH) {
-                const TileRows rows{first_values + from / BOTH * block_size + i * BOTH, LINE, TILE_BYTES, int64_t(block_size * sizeof(bf16))};
-                float* sums = (float*)&own.mixed[i];
-                load_sums<STRIPS>(sums, TILE_BYTES, m.head_dim * LINE);
-                add_products<STRIPS>(rows, own.weights.data(), KEYS / 2 * LINE, steps, nothing);
-                store_sums<STRIPS>(sums, TILE_BYTES, m.head_dim * LINE);
+                const f32x16 shrink = weight_of(highest[s] - most[s]);
+                if (from > 0 && std::memcmp(&highest[s], &most[s], sizeof most[s]) != 0)
+                    for (int i = 0; i < m.head_dim; i++) own.mixed[s * m.head_dim + i] *= shrink;
+                highest[s] = most[s];
+                total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], &values[first + size_t(from) * m.head_dim],
+                                                   own.weights.data(), &own.mixed[s * m.head_dim]);
             }
         }
         for (int s = 0; s < STRIPS; s++) {
@@ -412,24 +430,35 @@ class PromptPass {
         }
     }
 
-    // From scores to weights 2^(score - highest), for sixteen queries, of which the first stands at key `own_key` of these and
-    // sees no key behind it. Gives what is left of weights for the highest score of before.
-    static f32x16 soften(f32x16* scores, int count, int own_key, f32x16& highest, f32x16& total, u32x16* weights) {
-        const int seen_by_all = std::clamp(own_key + 1, 0, count), seen = std::clamp(own_key + TILE, 0, count);
-        for (int key = seen_by_all; key < seen; key++)
+    // The highest of BOTH scores and `most`, for sixteen queries, of which the first stands at key `own_key` of these. They see no
+    // key behind their own: those get no score.
+    static f32x16 highest_of(f32x16* scores, int own_key, f32x16 most) {
+        for (int key = std::max(own_key + 1, 0); key < BOTH; key++)
             scores[key] = lane >= unsigned(key - own_key) ? scores[key] : f32x16{} - INFINITY;
-        f32x16 most = highest;
-        for (int key = 0; key < seen; key++) most = scores[key] > most ? scores[key] : most;
-        const f32x16 shrink = weight_of(highest - most);
+        for (int key = 0; key < BOTH; key++) most = scores[key] > most ? scores[key] : most;
+        return most;
+    }
+
+    // Adds the values of some blocks, each with the weight 2^(score - most), to `mixed`; gives the sum of the weights. While the
+    // tiles of one block are multiplied, the weights of the next are computed.
+    f32x16 mix(const f32x16* scores, int blocks, f32x16 most, const bf16* values, u32x16* weights, f32x16* mixed) const {
         f32x16 sum{};
-        for (int key = 0; key < count; key += 2) {
-            f32x16 pair[2] = {};
-            for (int n = 0; n < 2; n++)
-                if (key + n < seen) pair[n] = weight_of(scores[key + n] - most), sum += pair[n];
-            weights[key / 2] = paired(pair[0], pair[1]);
-        }
-        total = total * shrink + sum, highest = most;
-        return shrink;
+        auto features = [&](auto tiles, int i) {
+            load_column<tiles>(mixed + i);
+            for (int n = 0; n <= blocks; n++) {
+                for (int key = n * BOTH; key < (n + 1) * BOTH && n < blocks && i == 0; key += 2) {
+                    const f32x16 one = weight_of(scores[key] - most), other = weight_of(scores[key + 1] - most);
+                    sum += one + other;
+                    weights[key / 2] = paired(one, other);
+                }
+                if (n) add_column_products<tiles>(values + (size_t(n - 1) * m.head_dim + i) * BOTH, weights + (n - 1) * TILE);
+            }
+            store_column<tiles>(mixed + i);
+        };
+        int i = 0;
+        for (; i + 4 * TILE <= m.head_dim; i += 4 * TILE) features(Count<4>(), i);
+        if (i < m.head_dim) features(Count<2>(), i);
+        return sum;
     }
 };
 

@@ -161,6 +161,28 @@ template <int STRIPS> static inline void store_sums(float* sums, int64_t tile_by
     tile_store<0>(at, LINE), tile_store<2>(at + tile_bytes, LINE);
     if constexpr (STRIPS == 2) tile_store<1>(at + strip_bytes, LINE), tile_store<3>(at + strip_bytes + tile_bytes, LINE);
 }
+// The same for the products of two or four tiles of rows, which lie one behind the other, with one tile of tokens.
+template <int TILES> static inline void add_column_products(const void* rows, const void* tokens) {
+    const char* row = (const char*)rows;
+    tile_load<6>(tokens, LINE);
+    tile_load<4>(row, LINE), tile_add_products<0, 4, 6>();
+    tile_load<5>(row + TILE_BYTES, LINE), tile_add_products<1, 5, 6>();
+    if constexpr (TILES == 4) {
+        tile_load<4>(row + 2 * TILE_BYTES, LINE), tile_add_products<2, 4, 6>();
+        tile_load<5>(row + 3 * TILE_BYTES, LINE), tile_add_products<3, 5, 6>();
+    }
+}
+template <int TILES> static inline void load_column(const void* sums) {
+    const char* at = (const char*)sums;
+    tile_load<0>(at, LINE), tile_load<1>(at + TILE_BYTES, LINE);
+    if constexpr (TILES == 4) tile_load<2>(at + 2 * TILE_BYTES, LINE), tile_load<3>(at + 3 * TILE_BYTES, LINE);
+}
+template <int TILES> static inline void store_column(void* sums) {
+    char* at = (char*)sums;
+    tile_store<0>(at, LINE), tile_store<1>(at + TILE_BYTES, LINE);
+    if constexpr (TILES == 4) tile_store<2>(at + 2 * TILE_BYTES, LINE), tile_store<3>(at + 3 * TILE_BYTES, LINE);
+}
+
 static inline void clear_sums() { tile_clear<0>(), tile_clear<1>(), tile_clear<2>(), tile_clear<3>(); }
 
 // Sixteen rows of sixteen numbers become sixteen columns: neighbours change places, then pairs of them, fours, eights.
