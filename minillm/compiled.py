@@ -16,10 +16,9 @@ def wants_compiled(compile: bool | None, quantize: str | None) -> bool:
 def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
     """Give the model a decode pass. False, and one sentence, where it cannot be.
 
-    On the CPU it is the one in C++ (`native/`), and for prompts a pass comes with it where the processor multiplies tiles,
-    and row kernels everywhere: the first time on a machine takes some seconds, for the compiler, and what it made is
-    kept. On CUDA it is the one that Inductor makes of the
-    layers, recorded as a CUDA graph (`inductor/`).
+    On the CPU it is the one in C++ (`native/`). For prompts, row kernels come with it, and where the processor
+    multiplies tiles a pass of their own. The first time on a machine takes some seconds, for the compiler, and what it
+    made is kept. On CUDA it is the one that Inductor makes of the layers, recorded as a CUDA graph (`inductor/`).
     """
     try:
         model.decode_pass = _decode_pass(model)

@@ -1,4 +1,4 @@
-"""What may stand in for the model: the same numbers, by code made for one token at a time, or for one kind of processor."""
+"""What may stand in for the model: the same numbers, by code made for decode steps, or for prompts on one processor."""
 
 from typing import Protocol, runtime_checkable
 

@@ -14,7 +14,8 @@ class Placement:
     keys, values: of all layers; each layer is rows of head_dim numbers, one per position and key head, in blocks of
     `block_size` positions. scales: of keys and of values, one number for each row; none where the rows are numbers and
     not codes. sizes: (num_layers, num_kv_heads, head_dim). ids_shape: the shape in which the pass is handed its tokens.
-    positions: of each sequence's first new token. counts: how many new tokens it has. tables: its blocks, in order. Position p of head h is row
+    positions: of each sequence's first new token. counts: how many new tokens it has. tables: its blocks, in order.
+    Position p of head h is row
     tables[i][p // block_size] * rows_per_block + p % block_size * rows_per_position + h * rows_per_head.
     """
 

@@ -18,6 +18,7 @@ from minillm.errors import InputError, MissingError
 from minillm.native import build
 from minillm.native.build import find_compiler, native_library
 from minillm.native.decode_pass import NativeDecodePass
+from minillm.native.prompt_pass import NativePromptPass, has_tiles
 
 ROOT = Path(__file__).parents[1]
 
@@ -267,6 +268,21 @@ class TestOnLesserProcessors:
         monkeypatch.setattr("minillm.native.decode_pass.native_library", lambda: portable)
         model.decode_pass = NativeDecodePass(model)
         assert torch.allclose(step(model, random_ids(1), cache), expected, atol=1e-3)
+
+    @pytest.mark.parametrize("format", [None, *FORMATS])
+    def test_a_prompt_gives_nearly_the_same_numbers(self, portable, monkeypatch, format):
+        sizes = {"hidden_size": 160, "head_dim": 32, "qkv_bias": True}
+        model = model_in(format, native_config(**sizes), dtype=torch.bfloat16, std=0.1)
+        hidden = []
+        has_tiles()  # the system must have been asked for them, where there are any
+        for library in (native_library(), portable):
+            with monkeypatch.context() as patch:
+                patch.setattr("minillm.native.prompt_pass.has_tiles", lambda: True)
+                patch.setattr("minillm.native.prompt_pass.native_library", lambda library=library: library)
+                prompt_pass = NativePromptPass(model)
+            cache = random_cache(model.config, torch.bfloat16, 40, 2, room=120)
+            hidden.append(prompt_pass.hidden(random_ids(75, batch=2), cache).float())
+        assert float((hidden[0] - hidden[1]).square().mean()) < 2**-14 * float(hidden[0].square().mean())
 
     @pytest.mark.parametrize("format", ["q8_0", "q4_0", "q4_1"])
     def test_a_scale_that_is_no_number_is_none_here_too(self, portable, monkeypatch, format):

@@ -1,7 +1,7 @@
 """A model and a cache as the functions in C++ get them: `Model` and `Tokens` in pass.h.
 
-The functions read the tensors where they are; nothing is copied but the norms' weights and the biases, which they want in
-float32.
+The functions read the tensors where they are; nothing is copied but the norms' weights and the biases, which they want
+in float32.
 """
 
 import ctypes
@@ -107,9 +107,9 @@ class DescribedModel:
         self._layers: Any = None
 
     def placement(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Placement | None:
-        """Where keys and values of these tokens lie, if that is memory of float32, bfloat16 or int8 made for this model.
+        """Where keys and values of these tokens lie, if in memory of float32, bfloat16 or int8 made for this model.
 
-        It is not left to trust: the kernels write where they are told to.
+        That is not left to trust: the kernels write where they are told to.
         """
         where = cast(Placed, cache).placement(ids.shape[1]) if _is_placed(type(cache)) else None
         if where is None or tuple(ids.shape) != where.ids_shape:

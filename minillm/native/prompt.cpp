@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -63,15 +64,19 @@ f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highes
     return below < least ? f32x16{} : power_of_two<TERMS>(below);
 }
 
-// Memory that is written before it is read: to fill it with zeros first would take as long as a layer's norms.
-template <class Vector> class Array {
+// Memory that is written before it is read: to fill it with zeros first would take as long as a layer's norms. It begins where
+// a line begins, so that no row of a tile lies in two.
+template <class Item> class Array {
   public:
-    explicit Array(size_t size) : vectors_(new Vector[size]) {}
-    Vector& operator[](size_t i) { return vectors_[i]; }
-    const Vector& operator[](size_t i) const { return vectors_[i]; }
+    explicit Array(size_t size) : items_(new (std::align_val_t(LINE)) Item[size]) {}
+    Item& operator[](size_t i) { return items_[i]; }
+    const Item& operator[](size_t i) const { return items_[i]; }
 
   private:
-    std::unique_ptr<Vector[]> vectors_;
+    struct Release {
+        void operator()(Item* items) const { operator delete[](items, std::align_val_t(LINE)); }
+    };
+    std::unique_ptr<Item[], Release> items_;
 };
 
 // Tokens of one sequence that are computed together: `count` of them from `position` on, in strips of their own.
@@ -94,13 +99,13 @@ struct Pair {
 
 // What one thread needs for itself.
 struct Scratch {
-    std::vector<bf16> rows;          // two tiles of rows of a quantized matrix, widened
-    std::vector<f32x16> numbers;     // a head's, of a strip; or of BOTH keys
-    std::vector<u32x16> query;       // [2, head_dim / 2]
-    std::vector<f32x16> scores;      // [2, KEYS]
-    std::vector<u32x16> weights;     // [KEYS / 2]
-    std::vector<f32x16> mixed;       // [2, head_dim]
-    alignas(64) float gates[2][2][TILE][TILE];  // [strip, gate or up, feature, token]
+    Array<bf16> rows;         // two tiles of rows of a quantized matrix, widened
+    Array<f32x16> numbers;    // a head's, of a strip; or of BOTH keys
+    Array<u32x16> query;      // [2, head_dim / 2]
+    Array<f32x16> scores;     // [2, KEYS]
+    Array<u32x16> weights;    // [KEYS / 2]
+    Array<f32x16> mixed;      // [2, head_dim]
+    alignas(64) float gates[2][2][2][TILE][TILE];  // [turn, strip, gate or up, feature, token]
 
     explicit Scratch(const Model& m)
         : rows(size_t(BOTH) * std::max({m.hidden, m.intermediate, m.heads * m.head_dim})), numbers(2 * size_t(m.head_dim)),
@@ -244,21 +249,21 @@ class PromptPass {
             widen_codes<f32xN>(w, r < TILE ? one + r : other + r - TILE, 0, w.columns, [&](int column, f32xN numbers) {
                 store_rounded(&own.rows[(column / STEP * BOTH + r) * STEP + column % STEP], numbers);
             });
-        return {own.rows.data(), LINE, TILE_BYTES, 2 * TILE_BYTES};
+        return {&own.rows[0], LINE, TILE_BYTES, 2 * TILE_BYTES};
     }
 
     // `start(count, strip)`, products of all columns, `finish(count, strip)`: for two strips of a group at a time, and for the
-    // last one. Meanwhile, the rows that will be wanted next are asked for.
-    template <class Start, class Finish>
+    // last one. In each step, meanwhile, some of the rows that will be wanted next are asked for, and `meanwhile(step)`.
+    template <class Start, class Meanwhile, class Finish>
     void each_pair(const Matrix& w, int one, int other, int group, const Array<u32x16>& x, Scratch& own, Start start,
-                   Finish finish) {
+                   Meanwhile meanwhile, Finish finish) {
         const TileRows rows = rows_of(w, one, other, own);
         const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
         const int64_t strip_bytes = int64_t(w.columns) / 2 * LINE;
         Ahead ahead(w, one, other, (end - first + 1) / 2 * steps);
         auto some = [&](auto count, int strip) {
             start(count, strip);
-            add_products<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, ahead);
+            add_products<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, [&](int step) { ahead.ask(), meanwhile(step); });
             finish(count, strip);
             return strip + count;
         };
@@ -281,28 +286,40 @@ class PromptPass {
             added || w.bias ? load_sums<count>(at(strip), TILE_BYTES, strip_bytes) : clear_sums();
         };
         auto finish = [&](auto count, int strip) { store_sums<count>(at(strip), TILE_BYTES, strip_bytes); };
-        each_pair(w, row, row + TILE, group, x, own, start, finish);
+        each_pair(w, row, row + TILE, group, x, own, start, [](int) {}, finish);
     }
 
+    // A tile of gates and one of what they let through, for each strip. While the next ones are multiplied, they are joined.
     void gate_and_up(const Matrix& w, int n, int group, Scratch& own) {
-        const int gate = n * TILE, up = m.intermediate + gate;
-        auto start = [&](auto count, int) {
-            for (int r = 0; r < TILE && w.bias; r++)
-                for (int s = 0; s < count; s++) {
-                    std::fill_n(own.gates[s][0][r], TILE, w.bias[gate + r]);
-                    std::fill_n(own.gates[s][1][r], TILE, w.bias[up + r]);
-                }
-            w.bias ? load_sums<count>(own.gates[0][0][0], TILE_BYTES, 2 * TILE_BYTES) : clear_sums();
-        };
-        auto finish = [&](auto count, int strip) {
-            store_sums<count>(own.gates[0][0][0], TILE_BYTES, 2 * TILE_BYTES);
-            for (int s = 0; s < count; s++) {
-                auto feature = [&](int r) { return gated(load<f32x16>(own.gates[s][0][r]), load<f32x16>(own.gates[s][1][r])); };
-                u32x16* to = &activated[(size_t(strip + s) * m.intermediate + gate) / 2];
-                for (int r = 0; r < TILE; r += 2) to[r / 2] = paired(feature(r), feature(r + 1));
+        const int gate = n * TILE, up = m.intermediate + gate, steps = w.columns / STEP;
+        int turn = 0, waiting = 0, first = 0;  // strips that are not joined yet, from `first` on
+        auto join = [&](int from, int to) {    // pairs of features of all of them, of which a strip has TILE / 2
+            for (int pair = from; pair < to; pair++) {
+                const int s = pair / (TILE / 2), r = pair % (TILE / 2) * 2;
+                auto& both = own.gates[1 - turn][s];
+                auto feature = [&](int r) { return gated(load<f32x16>(both[0][r]), load<f32x16>(both[1][r])); };
+                activated[(size_t(first + s) * m.intermediate + gate + r) / 2] = paired(feature(r), feature(r + 1));
             }
         };
-        each_pair(w, gate, up, group, normed, own, start, finish);
+        auto start = [&](auto count, int) {
+            auto& tiles = own.gates[turn];
+            for (int r = 0; r < TILE && w.bias; r++)
+                for (int s = 0; s < count; s++) {
+                    std::fill_n(tiles[s][0][r], TILE, w.bias[gate + r]);
+                    std::fill_n(tiles[s][1][r], TILE, w.bias[up + r]);
+                }
+            w.bias ? load_sums<count>(tiles[0][0][0], TILE_BYTES, 2 * TILE_BYTES) : clear_sums();
+        };
+        auto meanwhile = [&](int step) {
+            const int pairs = waiting * TILE / 2;
+            join(pairs * step / steps, pairs * (step + 1) / steps);
+        };
+        auto finish = [&](auto count, int strip) {
+            store_sums<count>(own.gates[turn][0][0][0], TILE_BYTES, 2 * TILE_BYTES);
+            turn = 1 - turn, waiting = count, first = strip;
+        };
+        each_pair(w, gate, up, group, normed, own, start, meanwhile, finish);
+        join(0, waiting * TILE / 2);
     }
 
     // Features i and i + half of a head, turned; multiplied with `factor`.
@@ -319,7 +336,7 @@ class PromptPass {
         const int first = run.position + (strip - run.strip) * TILE, count = tokens_in(run, strip);
         int64_t row_of[TILE];
         where.of(first, count, row_of);
-        f32x16* turned = own.numbers.data();
+        f32x16* turned = &own.numbers[0];
         auto write = [&](const f32x16* x, int head, void* rows, float* scales) {
             float* in_rows = (float*)(turned + m.head_dim);  // [token, head_dim]
             for (int i = 0; i < m.head_dim; i += TILE) {
@@ -348,7 +365,7 @@ class PromptPass {
         const int from = int(block - run.blocks_before) * BOTH, count = std::min(BOTH, run.end() - from);
         int64_t row_of[BOTH];
         where.of(from, count, row_of);
-        float* rows = (float*)own.numbers.data();  // [BOTH, head_dim]
+        float* rows = (float*)&own.numbers[0];  // [BOTH, head_dim]
         std::fill_n(rows, BOTH * m.head_dim, 0.0f);
         for (int head = 0; head < m.kv_heads; head++) {
             const size_t first = (run.blocks_before * m.kv_heads + size_t(head) * run.blocks()) * BOTH * m.head_dim;
@@ -393,10 +410,9 @@ class PromptPass {
                 own.query[s * half + (half + i) / 2] = paired(second[0], second[1]);
             }
         }
-        Ahead nothing;
         f32x16 highest[STRIPS], total[STRIPS] = {};
         std::fill_n(highest, STRIPS, f32x16{} - INFINITY);
-        std::fill_n(own.mixed.begin(), STRIPS * m.head_dim, f32x16{});
+        std::fill_n(&own.mixed[0], STRIPS * m.head_dim, f32x16{});
         for (int from = 0; from < end; from += KEYS) {
             const int to = std::min(from + KEYS, end), steps = (to - from + BOTH - 1) / BOTH;
             f32x16 most[STRIPS];
@@ -409,7 +425,7 @@ class PromptPass {
             for (int n = 0; n < steps; n++) {
                 const TileRows rows{&keys[first + size_t(from / BOTH + n) * BOTH * m.head_dim], LINE, TILE_BYTES, 2 * TILE_BYTES};
                 clear_sums();
-                add_products<STRIPS>(rows, own.query.data(), half * LINE, m.head_dim / STEP, nothing);
+                add_products<STRIPS>(rows, &own.query[0], half * LINE, m.head_dim / STEP, [](int) {});
                 store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
                 if (n) look_at(n - 1);
             }
@@ -420,7 +436,7 @@ class PromptPass {
                     for (int i = 0; i < m.head_dim; i++) own.mixed[s * m.head_dim + i] *= shrink;
                 highest[s] = most[s];
                 total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], &values[first + size_t(from) * m.head_dim],
-                                                   own.weights.data(), &own.mixed[s * m.head_dim]);
+                                                   &own.weights[0], &own.mixed[s * m.head_dim]);
             }
         }
         for (int s = 0; s < STRIPS; s++) {

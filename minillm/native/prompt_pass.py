@@ -21,6 +21,11 @@ MULTIPLE = 32
 """What the sizes of a model have to be a multiple of: the columns that a product of tiles takes at a time."""
 
 
+def has_tiles() -> bool:
+    """Whether this processor multiplies tiles of bfloat16 numbers, and the system lets us; asked for at first use."""
+    return bool(native_library().has_tiles())
+
+
 class NativePromptPass:
     """A `PromptPass` on a CPU that multiplies tiles of bfloat16 numbers (AMX); see there.
 
@@ -35,7 +40,7 @@ class NativePromptPass:
             raise InputError(f"the C++ pass of a prompt computes in bfloat16, not in {model.dtype}")
         if any(size % MULTIPLE for size in (config.hidden_size, config.intermediate_size, config.head_dim)):
             raise InputError(f"the C++ pass of a prompt needs a model whose sizes are multiples of {MULTIPLE}")
-        if not self._library.has_tiles():
+        if not has_tiles():
             raise InputError("this processor cannot multiply tiles of bfloat16 numbers")
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:

@@ -5,11 +5,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "vectors.h"
 #include "weights.h"
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AVX512F__) && defined(__linux__)
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__linux__)
 #define WITH_AMX 1
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -112,7 +113,6 @@ struct TileRows {
 // to the core's second cache, not the nearest: there, they would drive out what is being multiplied.
 class Ahead {
   public:
-    Ahead() = default;
     // Two tiles' rows behind those from `one` and from `other`, in `steps` steps.
     Ahead(const Matrix& w, int one, int other, int steps)
         : one_(start(w, one + (other == one + TILE ? 2 * TILE : TILE))),
@@ -125,19 +125,20 @@ class Ahead {
     }
 
   private:
-    const char *one_ = nullptr, *other_ = nullptr;
-    int64_t lines_ = 0, per_step_ = 0, asked_ = 0;
+    const char *one_, *other_;
+    int64_t lines_, per_step_, asked_ = 0;
 
     static const char* start(const Matrix& w, int row) { return (const char*)w.codes + row * w.row_bytes; }
 };
 
 // Adds to the sums in registers the products of two tiles of rows with STRIPS (one or two) of tokens, over `steps` steps. A
-// strip's tiles lie one behind the other; `strip_bytes` to the next strip.
-template <int STRIPS> static inline void add_products(const TileRows& rows, const void* tokens, int64_t strip_bytes, int steps,
-                                                       Ahead& ahead) {
+// strip's tiles lie one behind the other; `strip_bytes` to the next strip. Tiles are multiplied beside whatever else a core
+// does: it does `meanwhile(step)`.
+template <int STRIPS, class Meanwhile>
+static inline void add_products(const TileRows& rows, const void* tokens, int64_t strip_bytes, int steps, Meanwhile meanwhile) {
     const char *row = (const char*)rows.first, *token = (const char*)tokens;
     for (int step = 0; step < steps; step++, row += rows.step_bytes, token += TILE_BYTES) {
-        ahead.ask();
+        meanwhile(step);
         tile_load<4>(row, rows.row_apart), tile_load<6>(token, LINE);
         tile_add_products<0, 4, 6>();
         tile_load<5>(row + rows.tile_apart, rows.row_apart);
@@ -186,10 +187,15 @@ template <int TILES> static inline void store_column(void* sums) {
 static inline void clear_sums() { tile_clear<0>(), tile_clear<1>(), tile_clear<2>(), tile_clear<3>(); }
 
 // Sixteen rows of sixteen numbers become sixteen columns: neighbours change places, then pairs of them, fours, eights.
+#if defined(__clang__)
+#define CHOSEN(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define CHOSEN(a, b, ...) __builtin_shuffle(a, b, u32x16{__VA_ARGS__})
+#endif
 template <int APART, size_t... Lane> static inline void exchange(u32x16& one, u32x16& other, std::index_sequence<Lane...>) {
     const u32x16 a = one, b = other;
-    one = __builtin_shufflevector(a, b, (Lane & APART ? TILE + Lane - APART : Lane)...);
-    other = __builtin_shufflevector(a, b, (Lane & APART ? TILE + Lane : Lane + APART)...);
+    one = CHOSEN(a, b, (Lane & APART ? TILE + Lane - APART : Lane)...);
+    other = CHOSEN(a, b, (Lane & APART ? TILE + Lane : Lane + APART)...);
 }
 template <int APART> static inline void exchange_all(u32x16* rows) {
     for (int i = 0; i < TILE; i++)
