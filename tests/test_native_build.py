@@ -202,7 +202,7 @@ class TestWhatMayBeMissing:
     def test_a_model_that_the_kernels_are_not_made_for_runs_without(self, tmp_path, capsys):
         directory = save_tiny_model(tmp_path / "model", head_dim=10)
         llm = LLM(directory, device="cpu", dtype="float32", compile=True)
-        assert "going on without compiled decode: the C++ decode pass needs a head_dim" in capsys.readouterr().err
+        assert "going on without compiled decode: the C++ passes need a head_dim" in capsys.readouterr().err
         assert llm.generate("the cat", SamplingParams(max_tokens=5, ignore_eos=True)).token_ids
 
 

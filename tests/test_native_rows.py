@@ -170,6 +170,7 @@ def test_a_prompt_through_them_gives_the_hidden_states_of_the_model(monkeypatch,
     wanted = hidden(exact)
     plain = float((hidden(model) - wanted).square().mean().sqrt())
     assert compile_decode(model, lambda sentence: pytest.fail(sentence))
+    model.prompt_pass = None  # on a processor that has tiles, it would take the prompt
     for name in ("rms_norm", "swiglu", "apply_rope"):
         monkeypatch.setattr(model_module, name, lambda *_: pytest.fail("a compiled model asks PyTorch"))
     shapes = []
