@@ -259,6 +259,16 @@ class TestOnLesserProcessors:
         hidden = torch.randn(3, 160, generator=torch.Generator().manual_seed(0))
         assert torch.allclose(native.logits(hidden), plain.logits(hidden), atol=1e-4, rtol=1e-4)
 
+    @pytest.mark.parametrize("format", ["int8", "q8_0"])
+    def test_the_largest_codes_overflow_nowhere(self, portable, monkeypatch, format):
+        """All products of one sign, as large as they can be: a file may have -128, and an equal number is the largest."""
+        model, native, plain = self.pair(portable, monkeypatch, format)
+        model.lm_head.weight.codes.fill_(-128)
+        model.lm_head.weight.scale.fill_(1.0)
+        for decode_pass in (native, plain):
+            scores = decode_pass.logits(torch.full((1, 160), 0.75))
+            assert torch.allclose(scores, torch.tensor(-128 * 160 * 0.75), rtol=1e-5)
+
     def test_in_bfloat16(self, portable, monkeypatch):
         model = model_in(None, native_config(qkv_bias=True, output_bias=True), dtype=torch.bfloat16)
         cache = random_cache(model.config, torch.bfloat16, 45)
