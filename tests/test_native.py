@@ -117,7 +117,7 @@ def test_in_bfloat16_only_weights_and_cache_are_rounded(name):
     assert_same(got, expected, 5e-3)  # a new key between two bfloat16 numbers may fall to either side
 
 
-# A number between two codes may fall to either side. In 8 bits that is rare; in 16 it is less rare, and costs next to nothing.
+# A number between two codes may fall to either side. In 8 bits that is rare; in 16 it is not, and costs next to nothing.
 ONE_CODE = {"int8": 1e-4, "q8_0": 1e-4}
 
 
@@ -153,7 +153,7 @@ def test_with_weights_of_8_bits_next_to_nothing_of_the_vector_is_lost(format, ve
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("columns", [32, 160, 576])
 def test_a_vector_has_the_same_product_in_any_company(format, columns):
-    """Alone it is multiplied in codes, by tiles in float32: rounded alike, so that only sums differ, in their last digits."""
+    """Alone it is multiplied in codes, by tiles in float32: rounded alike, so that sums differ in their last digits."""
     model = compiled(model_in(format, native_config(hidden_size=columns, tie_word_embeddings=False)))
     hidden = torch.randn(9, columns, generator=torch.Generator().manual_seed(columns))
     for vector, mine in zip(hidden, model.logits(hidden), strict=True):

@@ -262,7 +262,7 @@ class TestOnLesserProcessors:
 
     @pytest.mark.parametrize("format", ["int8", "q8_0"])
     def test_the_largest_codes_overflow_nowhere(self, portable, monkeypatch, format):
-        """A row of 16,384 products of the same sign, as large as they can be: over the whole of it, 32 bits would not do."""
+        """A row of 16,384 products of one sign, as large as they can be: for the whole of it, 32 bits would not do."""
         sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
         model, native, plain = self.pair(portable, monkeypatch, format, hidden_size=16384, **sizes)
         weight = model.lm_head.weight
