@@ -117,7 +117,7 @@ def test_in_bfloat16_only_weights_and_cache_are_rounded(name):
     assert_same(got, expected, 5e-3)  # a new key between two bfloat16 numbers may fall to either side
 
 
-# A number between two codes may fall to either side. In 8 bits that is rare; in 16 it is not, and costs next to nothing.
+# A number between two codes may fall to either side. In 8 bits that is rare; in 16 it is not, but costs little.
 ONE_CODE = {"int8": 1e-4, "q8_0": 1e-4}
 
 
