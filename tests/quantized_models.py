@@ -63,11 +63,16 @@ def widened(model: Llama) -> Llama:
     return wide
 
 
-def round_in_groups(x: Tensor) -> Tensor:
-    """What the kernels for quantized weights see of x: in groups of 32, whole numbers up to 127 times a scale."""
-    grouped = x.float().unflatten(-1, (-1, 32))  # [..., columns / 32, 32]
-    scale = grouped.abs().amax(dim=-1, keepdim=True) / 127
-    return ((grouped / torch.where(scale == 0, 1.0, scale)).round() * scale).flatten(-2)
+def rounded_for(format: str, x: Tensor) -> Tensor:
+    """What the kernels for quantized weights see of x: whole numbers of 16 bits for weights of 8, of 8 bits for 4."""
+    together, most = (128, 32767) if format in ("int8", "q8_0") else (32, 127)
+    return torch.cat([_rounded(part, most) for part in x.float().split(together, dim=-1)], dim=-1)
+
+
+def _rounded(x: Tensor, most: int) -> Tensor:
+    """Whole numbers up to `most` times a scale."""
+    scale = x.abs().amax(dim=-1, keepdim=True) / most
+    return (x / torch.where(scale == 0, 1.0, scale)).round() * scale
 
 
 def with_rounded_inputs(monkeypatch, model: Llama) -> Llama:
@@ -75,7 +80,7 @@ def with_rounded_inputs(monkeypatch, model: Llama) -> Llama:
 
     def forward(self: QuantizedLinear, input: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.float()
-        return F.linear(round_in_groups(input), self.weight.dequantized(), bias)
+        return F.linear(rounded_for(self.weight.format, input), self.weight.dequantized(), bias)
 
     monkeypatch.setattr(QuantizedLinear, "forward", forward)
     return model

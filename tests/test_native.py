@@ -29,6 +29,7 @@ from minillm.model import Llama
 from minillm.native.build import native_library
 from minillm.native.decode_pass import NativeDecodePass
 from minillm.prefill import prefill
+from minillm.quantization import QuantizedWeight
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
@@ -116,6 +117,10 @@ def test_in_bfloat16_only_weights_and_cache_are_rounded(name):
     assert_same(got, expected, 5e-3)  # a new key between two bfloat16 numbers may fall to either side
 
 
+# A number between two codes may fall to either side. In 8 bits that is rare; in 16 it is not, but costs little.
+ONE_CODE = {"int8": 1e-4, "q8_0": 1e-4}
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("columns", [32, 64, 96, 160, 224, 256, 288, 576])
 def test_every_number_of_groups_gives_the_product_with_the_rounded_vector(format, columns, monkeypatch):
@@ -128,7 +133,31 @@ def test_every_number_of_groups_gives_the_product_with_the_rounded_vector(format
     got = model.logits(hidden)
     expected = with_rounded_inputs(monkeypatch, model).lm_head(hidden)
     for mine, theirs in zip(got, expected, strict=True):
-        assert_same(mine, theirs, 1e-5)
+        assert_same(mine, theirs, ONE_CODE.get(format, 1e-5))
+
+
+@pytest.mark.parametrize("format", ["int8", "q8_0"])
+@pytest.mark.parametrize("vectors", [1, 9])
+def test_with_weights_of_8_bits_next_to_nothing_of_the_vector_is_lost(format, vectors):
+    """Against float64, with vectors alone and by tiles. Activations in 8 bits would be off by 50 times the bound."""
+    model = compiled(model_in(format, native_config(hidden_size=576, tie_word_embeddings=False)))
+    hidden = torch.randn(vectors, 576, generator=torch.Generator().manual_seed(1))
+    hidden[:, 300] *= 30  # what is far from an outlier keeps its digits
+    weight = model.lm_head.weight
+    assert isinstance(weight, QuantizedWeight)
+    expected = hidden.double() @ weight.dequantized().double().T
+    for mine, theirs in zip(model.logits(hidden), expected, strict=True):
+        assert_same(mine, theirs, 5e-4)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("columns", [32, 160, 576])
+def test_a_vector_has_the_same_product_in_any_company(format, columns):
+    """Alone it is multiplied in codes, by tiles in float32: rounded alike, so that sums differ in their last digits."""
+    model = compiled(model_in(format, native_config(hidden_size=columns, tie_word_embeddings=False)))
+    hidden = torch.randn(9, columns, generator=torch.Generator().manual_seed(columns))
+    for vector, mine in zip(hidden, model.logits(hidden), strict=True):
+        assert_same(mine, model.logits(vector[None])[0], 2e-6)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -187,7 +216,8 @@ def test_a_batch_of_quantized_rows_is_each_row_on_its_own(format, batch):
         ):
             to.copy_(given[:, row : row + 1])
         alone.advance(cache.length)
-        assert torch.allclose(step(model, ids[row : row + 1], alone)[0], together[row], atol=1e-4), row
+        got = step(model, ids[row : row + 1], alone)[0]
+        assert torch.allclose(got, together[row], atol=5 * ONE_CODE.get(format, 2e-5)), row
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -208,7 +238,7 @@ def test_rows_longer_than_a_panel_are_summed_to_their_end(format, columns, monke
     hidden = torch.randn(9, columns, generator=torch.Generator().manual_seed(columns))
     got = model.logits(hidden)
     for mine, theirs in zip(got, with_rounded_inputs(monkeypatch, model).lm_head(hidden), strict=True):
-        assert_same(mine, theirs, 1e-5)
+        assert_same(mine, theirs, ONE_CODE.get(format, 1e-5))
 
 
 def paged(model: Llama, lengths: Sequence[int], dtype: torch.dtype, block_size: int) -> tuple[PagedKVCache, PagedBatch]:

@@ -235,8 +235,9 @@ def test_the_first_avx_512_is_enough_to_compile():
 class TestOnLesserProcessors:
     """The other branches are right too. They round differently: an input between two codes may fall to either side."""
 
-    def pair(self, library: ctypes.CDLL, monkeypatch, format):
-        model = model_in(format, native_config(hidden_size=160, num_attention_heads=10, tie_word_embeddings=False))
+    def pair(self, library: ctypes.CDLL, monkeypatch, format, **changes):
+        sizes = {"hidden_size": 160, "num_attention_heads": 10, **changes}
+        model = model_in(format, native_config(tie_word_embeddings=False, **sizes))
         native = NativeDecodePass(model)
         monkeypatch.setattr("minillm.native.decode_pass.native_library", lambda: library)
         return model, native, NativeDecodePass(model)
@@ -259,6 +260,18 @@ class TestOnLesserProcessors:
         _, native, plain = self.pair(portable, monkeypatch, format)
         hidden = torch.randn(3, 160, generator=torch.Generator().manual_seed(0))
         assert torch.allclose(native.logits(hidden), plain.logits(hidden), atol=1e-4, rtol=1e-4)
+
+    @pytest.mark.parametrize("format", ["int8", "q8_0"])
+    def test_the_largest_codes_overflow_nowhere(self, portable, monkeypatch, format):
+        """A row of 16,384 products of one sign, as large as they can be: for the whole of it, 32 bits would not do."""
+        sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
+        model, native, plain = self.pair(portable, monkeypatch, format, hidden_size=16384, **sizes)
+        weight = model.lm_head.weight
+        weight.codes.fill_(-128)  # a file may have it
+        weight.scale.fill_(1.0)
+        for decode_pass in (native, plain):
+            scores = decode_pass.logits(torch.full((1, 16384), 0.75))
+            assert torch.allclose(scores, torch.tensor(-128 * 16384 * 0.75), rtol=1e-5)
 
     def test_in_bfloat16(self, portable, monkeypatch):
         model = model_in(None, native_config(qkv_bias=True, output_bias=True), dtype=torch.bfloat16)

@@ -1,6 +1,6 @@
-// Products of codes: weights in whole numbers of 8 or 4 bits, with a vector in whole numbers of 8. Sums of such products are
-// exact; each group's sum is then multiplied with the scales of its two sides. Three times the same: with the dot products
-// of AVX-512 (VNNI), with AVX2, and in plain C++.
+// Products of codes: weights of 8 bits with a vector in codes of 16 bits, or of 4 bits with one of 8. Sums of such products are
+// exact; where a scale ends, the sum is multiplied with it. Three times the same: with the dot products of AVX-512 (VNNI),
+// with AVX2, and in plain C++.
 #pragma once
 
 #include "vectors.h"
@@ -12,8 +12,9 @@ typedef f32xN Sums;
 #else
 typedef f32x8 Sums;
 #endif
+typedef int32_t WholeSums __attribute__((vector_size(sizeof(Sums))));
 
-// `QUAD` groups at a time; at the end of a row, perhaps fewer. There, x has zeros.
+// `QUAD` groups at a time; at the end of a row, perhaps fewer.
 constexpr int QUAD = 4;
 
 #if WITH_VNNI
@@ -25,24 +26,9 @@ static inline __m512 spread(f32x4 scales, __m512i which) {
     return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales));
 }
 
-// The instruction adds the products of four codes to a sum at once, and wants one side without signs: w + 128. That makes a
-// sum greater by 128 times four codes of x, so it begins with as much less.
-static inline void begin_sums(const int8_t* x, int columns, int32_t* less) {
-    for (int i = 0; i < columns; i += 64) {
-        const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), load<__m512i>(x + i));
-        store(less + i / 4, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_setzero_si512(), fours), 7));
-    }
-}
-
-// Groups of codes of 8 bits with their scales.
-static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t* less, f32x4 scales, int groups) {
-    auto sixteen_sums = [&](int from) {
-        const __m512i codes = _mm512_xor_si512(load_bytes(w + from, groups * GROUP - from), _mm512_set1_epi8(-128));
-        return (Sums)_mm512_cvtepi32_ps(_mm512_dpbusd_epi32(load<__m512i>(less + from / 4), codes, load<__m512i>(x + from)));
-    };
-    const __m512i first = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    return sixteen_sums(0) * (Sums)spread(scales, first) +
-           sixteen_sums(2 * GROUP) * (Sums)spread(scales, _mm512_add_epi32(first, _mm512_set1_epi32(2)));
+// The products of a group, added to 16 sums: 2 to each.
+static inline WholeSums add_products(const int8_t* w, const int16_t* x, WholeSums to) {
+    return (WholeSums)_mm512_dpwssd_epi32((__m512i)to, _mm512_cvtepi8_epi16(load<__m256i>(w)), load<__m512i>(x));
 }
 
 // Groups of codes of 4 bits with their scales.
@@ -61,14 +47,11 @@ static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m25
 
 #if WITH_AVX2
 
-static inline f32x8 sums_of_four(__m256i pairs) {  // 16 sums of 2 products, in 16 bits -> 8 sums of 4, in float32
-    return (f32x8)_mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-// The products of 32 codes of each, as 8 sums of 4. The instruction wants one side without signs: |w|, and x with w's.
-static inline f32x8 products(const int8_t* w, const int8_t* x) {
-    const __m256i codes = load<__m256i>(w);
-    return sums_of_four(_mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(load<__m256i>(x), codes)));
+// The products of a group, added to 8 sums: 4 to each.
+static inline WholeSums add_products(const int8_t* w, const int16_t* x, WholeSums to) {
+    for (int i = 0; i < GROUP; i += HALF)
+        to += (WholeSums)_mm256_madd_epi16(_mm256_cvtepi8_epi16(load<__m128i>(w + i)), load<__m256i>(x + i));
+    return to;
 }
 
 // Two groups of codes of 4 bits, in 32 bytes: four sums for the one, then four for the other. `low` meets the codes in the
@@ -77,15 +60,18 @@ static inline f32x8 nibble_products(const uint8_t* w, const int8_t* low, const i
     const __m256i bytes = load<__m256i>(w), low_half = _mm256_set1_epi8(15);
     const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(bytes, low_half), load<__m256i>(low));
     const __m256i second = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), low_half), load<__m256i>(high));
-    return sums_of_four(_mm256_add_epi16(first, second));
+    const __m256i pairs = _mm256_add_epi16(first, second);
+    return (f32x8)_mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
 #else
 
-static inline f32x8 products(const int8_t* w, const int8_t* x) {
-    f32x8 total{};
-    for (int i = 0; i < GROUP; i++) total[i / 4] += int(w[i]) * int(x[i]);
-    return total;
+static inline WholeSums add_products(const int8_t* w, const int16_t* x, WholeSums to) {
+    typedef int8_t Bytes __attribute__((vector_size(LANES)));
+    typedef int16_t Halves __attribute__((vector_size(2 * LANES)));
+    for (int i = 0; i < GROUP; i += LANES)
+        to += __builtin_convertvector(load<Bytes>(w + i), WholeSums) * __builtin_convertvector(load<Halves>(x + i), WholeSums);
+    return to;
 }
 static inline f32x8 nibble_products(const uint8_t* w, const int8_t* low, const int8_t* high) {
     f32x8 total{};
@@ -102,15 +88,8 @@ static inline float product_of_one_group(const uint8_t* w, const int8_t* low, co
     return total;
 }
 
-static inline void begin_sums(const int8_t*, int, int32_t*) {}  // with nothing
-
 static inline f32x8 four_of_each(float one, float other) { return f32x8{one, one, one, one, other, other, other, other}; }
 
-static inline Sums scaled_products(const int8_t* w, const int8_t* x, const int32_t*, f32x4 scales, int groups) {
-    Sums total{};
-    for (int g = 0; g < groups; g++) total += products(w + g * GROUP, x + g * GROUP) * scales[g];
-    return total;
-}
 static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32x4 scales, int groups) {
     Sums total{};
     int g = 0;
@@ -122,3 +101,17 @@ static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32
 static inline Sums widened(f32x8 v) { return v; }
 
 #endif
+
+// Groups of codes of 8 bits, at most QUAD of them: no sum can leave 32 bits, for 128 products of 128 times 32767 are 2^29.
+static inline Sums products(const int8_t* w, const int16_t* x, int groups) {
+    WholeSums total{};
+    for (int g = 0; g < groups; g++) total = add_products(w + g * GROUP, x + g * GROUP, total);
+    return __builtin_convertvector(total, Sums);
+}
+
+// The same with a scale for each group.
+static inline Sums scaled_products(const int8_t* w, const int16_t* x, f32x4 scales, int groups) {
+    Sums total{};
+    for (int g = 0; g < groups; g++) total += products(w + g * GROUP, x + g * GROUP, 1) * scales[g];
+    return total;
+}

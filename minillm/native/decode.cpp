@@ -33,13 +33,13 @@ class Input {
   public:
     Input(int batch, int widest)
         : batch_(batch), widest_((widest + QUAD * GROUP - 1) / (QUAD * GROUP) * (QUAD * GROUP)),
-          values_(size_t(batch) * widest_), arranged_(values_.size()), codes_(values_.size()), less_(values_.size() / 4),
+          values_(size_t(batch) * widest_), arranged_(values_.size()), fine_(values_.size()), coarse_(values_.size()),
           scale_(values_.size() / GROUP), sum_(scale_.size()), last_sums_(size_t(batch) * LANES) {}
 
     float* row(int b) { return &values_[size_t(b) * widest_]; }
     Activation operator[](int b) {
         const size_t at = size_t(b) * widest_, group = at / GROUP;
-        return {row(b), &arranged_[at], &codes_[at], &less_[at / 4], &scale_[group], &sum_[group],
+        return {row(b), &arranged_[at], &fine_[at], &coarse_[at], &scale_[group], &sum_[group],
                 &last_sums_[size_t(b) * LANES]};
     }
     void ready_for(const Matrix& w) {
@@ -53,8 +53,8 @@ class Input {
   private:
     int batch_, widest_;
     std::vector<float> values_, arranged_;
-    std::vector<int8_t> codes_;
-    std::vector<int32_t> less_;
+    std::vector<int16_t> fine_;
+    std::vector<int8_t> coarse_;
     std::vector<float> scale_, sum_, last_sums_;
 };
 

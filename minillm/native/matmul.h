@@ -32,8 +32,8 @@ static void make_ready_for_tiles(const Activation& x, const Matrix& w) {
     float* ready = for_tiles(x, w);
     if (w.format == BFLOAT16) arrange<f32xN>(x.values, w.columns, ready, (bf16*)0);
     if (w.format > BFLOAT16) {
-        quantize(x, w.columns);
-        for (int i = 0; i < w.columns; i++) ready[i] = x.codes[i] * x.scale[i / GROUP];
+        quantize(x, w);
+        for (int i = 0; i < w.columns; i++) ready[i] = (w.format >= Q4_0 ? x.coarse[i] : x.fine[i]) * x.scale[i / GROUP];
     }
     std::fill(ready + w.columns, ready + padded(w.columns), 0.0f);
 }

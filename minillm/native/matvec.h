@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "codes.h"
 #include "vectors.h"
@@ -13,45 +14,49 @@
 constexpr int AHEAD = 1024;  // bytes: what lies there is asked for
 constexpr int STREAMS = 4;   // places in which a matrix is read at the same time: memory is faster so
 
-// The vector as a matrix wants it: in float32, or in whole numbers from -127 to 127 with a scale per group, and with zeros up
-// to the end of the last QUAD of groups.
+// The vector as a matrix wants it: in float32, or in codes with scales. For weights of 8 bits codes have 16, so that next to
+// nothing is lost; for weights of 4 bits they have 8.
 struct Activation {
     float* values;    // [columns]
     float* arranged;  // [columns]
-    int8_t* codes;    // [columns]
-    int32_t* less;    // [columns / 4]: what sums of four products begin with, see `begin_sums`
+    int16_t* fine;    // [columns], -32767 to 32767; the groups of a quad share a scale
+    int8_t* coarse;   // [columns], -127 to 127; each group has a scale of its own
     float* scale;     // [columns / GROUP]
     float* sum;       // [columns / GROUP]: scale * the sum of the group's codes
     float* last_sums; // [8]: those of the groups behind the last whole eight, behind zeros
 };
 
-static void quantize(const Activation& x, int columns) {
-    for (int g = 0; g < columns / GROUP; g++) {
+// To the nearest codes. `sharing` neighbouring groups have the same scale.
+template <class Code> static void quantize(const Activation& x, int columns, int sharing, Code* codes) {
+    constexpr float limit = std::numeric_limits<Code>::max();
+    const int groups = columns / GROUP, left = groups % LANES;
+    float most = 0;
+    for (int g = 0; g < groups; g++) {
         const float* values = x.values + g * GROUP;
-        const float most = largest_magnitude(values, GROUP);
-        const float to_code = most > 0 ? 127 / most : 0;
+        if (g % sharing == 0) most = largest_magnitude(values, std::min(sharing, groups - g) * GROUP);
+        const float to_code = most > 0 ? limit / most : 0;
         int total = 0;
         for (int i = 0; i < GROUP; i++) {
             // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
             const int code = int((values[i] * to_code + 12582912.0f) - 12582912.0f);
-            x.codes[g * GROUP + i] = int8_t(code);
+            codes[g * GROUP + i] = Code(code);
             total += code;
         }
-        x.scale[g] = most / 127;
+        x.scale[g] = most / limit;
         x.sum[g] = x.scale[g] * total;
     }
-    const int groups = columns / GROUP, left = groups % LANES, end = (groups + QUAD - 1) / QUAD * QUAD;
-    std::fill(x.codes + columns, x.codes + end * GROUP, 0);
-    std::fill(x.scale + groups, x.scale + end, 0.0f);
-    begin_sums(x.codes, end * GROUP, x.less);
     for (int i = 0; i < LANES; i++) x.last_sums[i] = i < LANES - left ? 0 : x.sum[groups - LANES + i];
+}
+
+static void quantize(const Activation& x, const Matrix& w) {
+    w.format >= Q4_0 ? quantize(x, w.columns, 1, x.coarse) : quantize(x, w.columns, QUAD, x.fine);
 }
 
 // The order in which codes of 4 bits are unpacked. A group's 16 bytes hold codes 0..15 in their lower halves and 16..31
 // in their upper ones, so a quad of groups gives first all first halves, then all second halves.
 static void arrange_for_nibbles(const Activation& x, int columns) {
     int8_t second[QUAD * HALF];
-    for (int8_t* quad = x.codes; quad < x.codes + columns; quad += QUAD * GROUP) {
+    for (int8_t* quad = x.coarse; quad < x.coarse + columns; quad += QUAD * GROUP) {
         for (int g = 0; g < QUAD; g++) {
             std::copy_n(quad + g * GROUP + HALF, HALF, second + g * HALF);
             std::copy_n(quad + g * GROUP, HALF, quad + g * HALF);
@@ -65,8 +70,8 @@ static void make_ready(const Activation& x, const Matrix& w) {
         case FLOAT32: arrange<f32xN>(x.values, w.columns, x.arranged, (float*)0); break;
         case BFLOAT16: arrange<f32xN>(x.values, w.columns, x.arranged, (bf16*)0); break;
         case INT8:
-        case Q8_0: quantize(x, w.columns); break;
-        default: quantize(x, w.columns), arrange_for_nibbles(x, w.columns);
+        case Q8_0: quantize(x, w); break;
+        default: quantize(x, w), arrange_for_nibbles(x, w.columns);
     }
 }
 
@@ -146,21 +151,18 @@ static inline void row_dots(const Matrix& w, int row, int apart, const Activatio
     if (w.format == BFLOAT16) return float_dots<ROWS>((const bf16*)codes, bytes / sizeof(bf16), x.arranged, columns, out);
     const char *scale = (const char*)w.scale + at, *minimum = w.minimum ? (const char*)w.minimum + at : nullptr;
     auto scales = [&](int g, int n, int r) { return four_scales((const uint16_t*)(scale + r * bytes) + g, x.scale + g, n); };
-    auto int8_products = [&](const char* codes, int g, int n, f32x4 scales) {
-        return scaled_products((const int8_t*)codes, x.codes + g * GROUP, x.less + g * LANES, scales, n);
-    };
     Sums sums[ROWS];
     if (w.format == INT8)
         code_dots<ROWS>(codes, bytes, QUAD * GROUP, groups, sums, [&](const char* codes, int g, int n, int) {
-            return int8_products(codes, g, n, load<f32x4>(x.scale + g));
+            return products((const int8_t*)codes, x.fine + g * GROUP, n) * x.scale[g];
         });
     else if (w.format == Q8_0)
         code_dots<ROWS>(codes, bytes, QUAD * GROUP, groups, sums, [&](const char* codes, int g, int n, int r) {
-            return int8_products(codes, g, n, scales(g, n, r));
+            return scaled_products((const int8_t*)codes, x.fine + g * GROUP, scales(g, n, r), n);
         });
     else
         code_dots<ROWS>(codes, bytes, QUAD * HALF, groups, sums, [&](const char* codes, int g, int n, int r) {
-            return scaled_nibble_products((const uint8_t*)codes, x.codes + g * GROUP, scales(g, n, r), n);
+            return scaled_nibble_products((const uint8_t*)codes, x.coarse + g * GROUP, scales(g, n, r), n);
         });
     for (int r = 0; r < ROWS; r++) {
         if (w.format == Q4_0) sums[r] -= widened(8 * offsets((const uint16_t*)(scale + r * bytes), x, groups));
