@@ -72,4 +72,5 @@ class NativeDecodePass:
             cos, sin = self._model.angles(torch.tensor([positions]), max(positions) + 1)  # [1, 1, positions, D/2]
             self._cos, self._sin, self._angles_of = cos.contiguous(), sin.contiguous(), positions
         offset = row * self._cos.stride(2) * self._cos.itemsize
-        return *(ctypes.c_void_p(table.data_ptr() + offset) for table in (self._cos, self._sin)), apart
+        cos, sin = (ctypes.c_void_p(table.data_ptr() + offset) for table in (self._cos, self._sin))
+        return cos, sin, apart

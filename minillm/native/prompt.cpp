@@ -263,7 +263,7 @@ class PromptPass {
         Ahead ahead(w, one, other, (end - first + 1) / 2 * steps);
         auto some = [&](auto count, int strip) {
             start(count, strip);
-            add_products<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, [&](int step) { ahead.ask(), meanwhile(step); });
+            multiply_tiles<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, [&](int step) { ahead.ask(), meanwhile(step); });
             finish(count, strip);
             return strip + count;
         };
@@ -425,7 +425,7 @@ class PromptPass {
             for (int n = 0; n < steps; n++) {
                 const TileRows rows{&keys[first + size_t(from / BOTH + n) * BOTH * m.head_dim], LINE, TILE_BYTES, 2 * TILE_BYTES};
                 clear_sums();
-                add_products<STRIPS>(rows, &own.query[0], half * LINE, m.head_dim / STEP, [](int) {});
+                multiply_tiles<STRIPS>(rows, &own.query[0], half * LINE, m.head_dim / STEP, [](int) {});
                 store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
                 if (n) look_at(n - 1);
             }
@@ -467,7 +467,7 @@ class PromptPass {
                     sum += one + other;
                     weights[key / 2] = paired(one, other);
                 }
-                if (n) add_column_products<tiles>(values + (size_t(n - 1) * m.head_dim + i) * BOTH, weights + (n - 1) * TILE);
+                if (n) multiply_column<tiles>(values + (size_t(n - 1) * m.head_dim + i) * BOTH, weights + (n - 1) * TILE);
             }
             store_column<tiles>(mixed + i);
         };

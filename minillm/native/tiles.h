@@ -135,7 +135,7 @@ class Ahead {
 // strip's tiles lie one behind the other; `strip_bytes` to the next strip. Tiles are multiplied beside whatever else a core
 // does: it does `meanwhile(step)`.
 template <int STRIPS, class Meanwhile>
-static inline void add_products(const TileRows& rows, const void* tokens, int64_t strip_bytes, int steps, Meanwhile meanwhile) {
+static inline void multiply_tiles(const TileRows& rows, const void* tokens, int64_t strip_bytes, int steps, Meanwhile meanwhile) {
     const char *row = (const char*)rows.first, *token = (const char*)tokens;
     for (int step = 0; step < steps; step++, row += rows.step_bytes, token += TILE_BYTES) {
         meanwhile(step);
@@ -163,7 +163,7 @@ template <int STRIPS> static inline void store_sums(float* sums, int64_t tile_by
     if constexpr (STRIPS == 2) tile_store<1>(at + strip_bytes, LINE), tile_store<3>(at + strip_bytes + tile_bytes, LINE);
 }
 // The same for the products of two or four tiles of rows, which lie one behind the other, with one tile of tokens.
-template <int TILES> static inline void add_column_products(const void* rows, const void* tokens) {
+template <int TILES> static inline void multiply_column(const void* rows, const void* tokens) {
     const char* row = (const char*)rows;
     tile_load<6>(tokens, LINE);
     tile_load<4>(row, LINE), tile_add_products<0, 4, 6>();
