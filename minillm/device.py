@@ -3,6 +3,7 @@
 import functools
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -91,7 +92,7 @@ def cpu_is_intel(cpuinfo: Path = CPUINFO) -> bool:
     return "GenuineIntel" in _stated("vendor_id", cpuinfo)
 
 
-def _stated(names: str, cpuinfo: Path) -> list[str]:
+def _stated(names: str, cpuinfo: Path) -> Sequence[str]:
     """The words that stand behind these names, on the lines of all processors."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")

@@ -95,21 +95,25 @@ class Linear(nn.Linear):
         num_rows = input.numel() // self.in_features
         native, weight_first = cpu_multiplies(weight.dtype), is_faster_weight_first(weight.dtype)
         if num_rows == 1 and (weight_first or not native):
-            return self._shaped(self._matvec(input.reshape(-1)), input)  # [..., out]
+            return _shaped(_matvec(input.reshape(-1), weight), input, bias)  # [..., out]
         if 1 < num_rows <= FEW_ROWS and weight_first:
             columns = input.reshape(num_rows, -1).mT  # [in, rows]
-            return self._shaped((weight @ columns).mT.contiguous(), input)  # [..., out]
+            return _shaped((weight @ columns).mT.contiguous(), input, bias)  # [..., out]
         if num_rows >= WIDEN_FROM_ROWS and not native:
             wide_bias = None if bias is None else bias.float()
             return F.linear(input.float(), weight.float(), wide_bias).to(weight.dtype)  # [..., out]
         return F.linear(input, weight, bias)  # [..., out]
 
-    def _shaped(self, product: Tensor, input: Tensor) -> Tensor:
-        """A product of rows in the shape that `input` asks for, [..., out], with the bias."""
-        product = product.view(*input.shape[:-1], self.out_features)  # [..., out]
-        return product if self.bias is None else product + self.bias
 
-    def _matvec(self, x: Float[Tensor, " in_features"]) -> Float[Tensor, " out_features"]:
-        if self.weight.dtype == torch.float32:
-            return matvec_by_slabs(x, self.weight, slabs_for(self.out_features, torch.get_num_threads()))
-        return torch.mv(self.weight, x)
+def _shaped(product: Tensor, input: Tensor, bias: Tensor | None) -> Tensor:
+    """A product of rows in the shape that `input` asks for, [..., out], with the bias."""
+    product = product.view(*input.shape[:-1], -1)  # [..., out]
+    return product if bias is None else product + bias
+
+
+def _matvec(
+    x: Float[Tensor, " in_features"], weight: Float[Tensor, "out_features in_features"]
+) -> Float[Tensor, " out_features"]:
+    if weight.dtype == torch.float32:
+        return matvec_by_slabs(x, weight, slabs_for(len(weight), torch.get_num_threads()))
+    return torch.mv(weight, x)
