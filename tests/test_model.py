@@ -6,13 +6,14 @@ import pytest
 import torch
 from jaxtyping import TypeCheckError
 from tiny import oracle_pair, random_ids, random_model, tiny_config
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from minillm.attention import causal_attention, causal_mask
 from minillm.config import RopeScaling
 from minillm.errors import InputError
 from minillm.kv_cache import KVCache, NoCache, kv_bytes_per_token
-from minillm.linear import WIDEN_FROM_ROWS, Linear, matvec_by_slabs, slabs_for
+from minillm.linear import FEW_ROWS, WIDEN_FROM_ROWS, Linear, matvec_by_slabs, slabs_for
 from minillm.model import rms_norm
 from minillm.prefill import prefill
 from minillm.rope import apply_rope, inverse_frequencies, rope_tables
@@ -302,9 +303,18 @@ def random_linear(in_features, out_features, bias):
     return linear.requires_grad_(False)
 
 
+def as_if_on(monkeypatch, *, native=True, tiles=False, intel=False):
+    """Let `Linear` believe that it is on such a processor."""
+    monkeypatch.setattr("minillm.linear.cpu_multiplies", lambda dtype: native or dtype == torch.float32)
+    monkeypatch.setattr("minillm.linear.cpu_multiplies_tiles", lambda dtype: tiles and dtype == torch.bfloat16)
+    monkeypatch.setattr("minillm.linear.cpu_is_intel", lambda: intel)
+
+
 @pytest.mark.parametrize(("in_features", "out_features"), [(48, 80), (7, 13), (1, 1), (10, 64)])
 @pytest.mark.parametrize("bias", [True, False])
-def test_one_row_through_linear_equals_the_same_row_among_others(in_features, out_features, bias):
+@pytest.mark.parametrize("intel", [True, False])
+def test_one_row_through_linear_equals_the_same_row_among_others(monkeypatch, in_features, out_features, bias, intel):
+    as_if_on(monkeypatch, intel=intel)
     torch.manual_seed(0)
     linear = random_linear(in_features, out_features, bias)
     rows = torch.randn(1, 3, in_features)
@@ -315,19 +325,63 @@ def test_one_row_through_linear_equals_the_same_row_among_others(in_features, ou
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("num_rows", [1, 2, 2 * WIDEN_FROM_ROWS])
-def test_rows_in_half_precision_are_the_same_with_and_without_instructions_for_it(monkeypatch, dtype, bias, num_rows):
+@pytest.mark.parametrize("num_rows", [1, 2, FEW_ROWS + 1, 2 * WIDEN_FROM_ROWS])
+def test_rows_in_half_precision_are_the_same_on_every_processor(monkeypatch, dtype, bias, num_rows):
     torch.manual_seed(0)
     linear = random_linear(48, 80, bias).to(dtype)
     rows = torch.randn(1, num_rows, 48, dtype=dtype)
-    outputs = []
-    for native in (True, False):
-        monkeypatch.setattr("minillm.linear.cpu_multiplies", lambda _, native=native: native)
-        outputs.append(linear(rows))
-    assert outputs[1].dtype == dtype
     exact = rows.double() @ linear.weight.double().mT + (linear.bias.double() if bias else 0)
-    for output in outputs:
+    for processor in ({"native": False}, {"native": True}, {"native": True, "tiles": True}):
+        as_if_on(monkeypatch, **processor)
+        output = linear(rows)
+        assert output.dtype == dtype
         torch.testing.assert_close(output.double(), exact, atol=4 * torch.finfo(dtype).eps, rtol=0)
+
+
+class Products(TorchDispatchMode):
+    """Notes the products that are computed, and where in each the memory of `weight` is an operand."""
+
+    NAMES = ("mv", "addmv", "mm", "addmm", "bmm")
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight, self.seen = weight, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in self.NAMES:
+            self.seen.append((name, [arg.data_ptr() == self.weight.data_ptr() for arg in args].index(True)))
+        return func(*args, **(kwargs or {}))
+
+
+F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
+AMD, INTEL, AMX, OLD = {}, {"intel": True}, {"intel": True, "tiles": True}, {"native": False}
+BY_NAME, SLABS, WEIGHT_FIRST, LIBRARY = ("mv", 0), ("bmm", 0), ("mm", 0), ("mm", 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "processor", "one_row", "few_rows"),
+    [
+        (F32, AMD, SLABS, WEIGHT_FIRST),
+        (F32, INTEL, LIBRARY, LIBRARY),
+        (BF16, AMD, LIBRARY, LIBRARY),
+        (BF16, INTEL, LIBRARY, LIBRARY),
+        (BF16, AMX, BY_NAME, WEIGHT_FIRST),
+        (BF16, OLD, BY_NAME, LIBRARY),
+        (F16, AMX, LIBRARY, LIBRARY),
+        (F16, OLD, BY_NAME, LIBRARY),
+    ],
+)
+def test_each_processor_takes_its_own_route_to_a_product_and_none_copies_the_weights(
+    monkeypatch, dtype, processor, one_row, few_rows
+):
+    as_if_on(monkeypatch, **processor)
+    linear = random_linear(48, 80, bias=False).to(dtype)
+    for num_rows, route in ((1, one_row), (2, few_rows), (FEW_ROWS, few_rows), (FEW_ROWS + 1, LIBRARY)):
+        rows = torch.randn(1, num_rows, 48, dtype=dtype)
+        with Products(linear.weight) as products:
+            linear(rows)
+        assert products.seen == [route], f"{num_rows} rows"
 
 
 def test_a_matrix_vector_product_is_the_same_however_it_is_cut():

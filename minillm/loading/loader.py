@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from minillm.device import keep_freed_memory
 from minillm.loading.checkpoint import Checkpoint, fill, has_fused_projections, open_checkpoint
 from minillm.loading.progress import Progress, tell_on_stderr
 from minillm.loading.reconcile import reconcile
@@ -46,6 +47,8 @@ def load_model(
     """The model alone, filled, for whoever feeds it ids. Raises InputError where its tensors are not as described."""
     llama = Llama(checkpoint.config, device=device, dtype=dtype, formats=formats)
     fill(llama.checkpoint_slots(fused=has_fused_projections(checkpoint.tensors)), checkpoint.tensors)
+    if llama.device.type == "cpu":
+        keep_freed_memory()  # after the weights: those have blocks of their own, and go back when they are dropped
     return llama
 
 
