@@ -14,6 +14,7 @@ import platform
 import secrets
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -63,12 +64,21 @@ def find_compiler() -> str:
 
 
 def _compile(command: list[str], file: Path) -> None:
-    """To a temporary name, then renamed: another process never loads half a library."""
+    """All units side by side, each to a temporary name; then linked, and renamed: another process never loads half a
+    library.
+    """
     temporary = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    objects = [temporary.with_name(f"{temporary.name}.{unit}.o") for unit in UNITS]
+
+    def run(*arguments: object) -> None:
+        whole = [*command, *map(str, arguments)]
+        subprocess.run(whole, check=True, capture_output=True, text=True, timeout=300)
+
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        whole = [*command, *(str(SOURCES / unit) for unit in UNITS), "-o", str(temporary), *_torch_openmp()]
-        subprocess.run(whole, check=True, capture_output=True, text=True, timeout=300)
+        with ThreadPoolExecutor(len(UNITS)) as pool:
+            list(pool.map(lambda unit, to: run("-c", SOURCES / unit, "-o", to), UNITS, objects))
+        run(*objects, "-o", temporary, *_torch_openmp())
         os.replace(temporary, file)
     except subprocess.CalledProcessError as error:
         lines = [line for line in error.stderr.splitlines() if "error" in line] or error.stderr.splitlines() or ["?"]
@@ -78,8 +88,9 @@ def _compile(command: list[str], file: Path) -> None:
     except OSError as error:
         raise MissingError(f"the compiled kernels cannot be written to {file.parent} ({error.strerror})") from None
     finally:
-        with contextlib.suppress(OSError):  # where nothing could be written, there is nothing to remove
-            temporary.unlink()
+        for left in (temporary, *objects):
+            with contextlib.suppress(OSError):  # where nothing could be written, there is nothing to remove
+                left.unlink()
 
 
 def _torch_openmp() -> list[str]:
