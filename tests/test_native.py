@@ -460,9 +460,9 @@ def test_logits_of_rows_in_any_shape():
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (lambda: model_in(None, native_config(), dtype=torch.float16), "knows float32 and bfloat16, not torch.float16"),
+        (lambda: model_in(None, native_config(), dtype=torch.float16), "know float32 and bfloat16, not torch.float16"),
         (lambda: model_in(None, tiny_config()), "needs a head_dim that is a multiple of 16, at most 1,024, not 10"),
-        (lambda: Llama(native_config(), device="meta"), "is for the CPU, not for meta"),
+        (lambda: Llama(native_config(), device="meta"), "are for the CPU, not for meta"),
         (
             lambda: Llama(native_config(head_dim=1040, num_attention_heads=1, num_key_value_heads=1), device="cpu"),
             "a multiple of 16, at most 1,024, not 1040",

@@ -132,11 +132,11 @@ class DescribedModel:
         """
         cos, sin, angles_apart = angles
         longest = max(map(len, where.tables))
-        padded = [[*table, *[0] * (longest - len(table))] for table in where.tables]
-        numbers = (where.positions, where.counts, padded)
-        positions, counts, tables = (torch.tensor(each, dtype=torch.int32) for each in numbers)
+        padded = [block for table in where.tables for block in (*table, *[0] * (longest - len(table)))]
+        # Not as tensors: those take longer to make.
+        positions, counts, tables = ((_INT * len(each))(*each) for each in (where.positions, where.counts, padded))
         tokens = _Tokens(
-            address(positions), address(counts), address(tables), cos, sin,
+            ctypes.addressof(positions), ctypes.addressof(counts), ctypes.addressof(tables), cos, sin,
             where.rows_per_block, where.rows_per_position, where.rows_per_head,
             len(where.positions), longest, where.block_size, angles_apart,
         )  # fmt: skip
