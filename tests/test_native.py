@@ -461,7 +461,7 @@ def test_logits_of_rows_in_any_shape():
     ("model", "sentence"),
     [
         (lambda: model_in(None, native_config(), dtype=torch.float16), "know float32 and bfloat16, not torch.float16"),
-        (lambda: model_in(None, tiny_config()), "needs a head_dim that is a multiple of 16, at most 1,024, not 10"),
+        (lambda: model_in(None, tiny_config()), "need a head_dim that is a multiple of 16, at most 1,024, not 10"),
         (lambda: Llama(native_config(), device="meta"), "are for the CPU, not for meta"),
         (
             lambda: Llama(native_config(head_dim=1040, num_attention_heads=1, num_key_value_heads=1), device="cpu"),
