@@ -25,7 +25,7 @@ namespace {
 
 constexpr int PHASES_PER_LAYER = 9;
 constexpr int MOST_STRIPS = 32;  // at a time: what their products read is then in a core's own cache
-constexpr int MOST_BLOCKS = 1024; // of BOTH keys each, of several sequences at a time: they are copied out of the cache
+constexpr int MOST_BLOCKS = 1024;  // of BOTH keys each, of several sequences at a time: they are copied out of the cache
 constexpr int KEYS = 512;        // whose scores are held at a time
 constexpr int BOTH = 2 * TILE;   // rows of two tiles, which are multiplied at the same time
 constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while others keep to theirs; see `Crew`
