@@ -39,6 +39,7 @@ def _decode_pass(model: Llama) -> DecodePass:
 
     decode_pass = NativeDecodePass(model)
     model.use_kernels(NativeRows())
+    model.prompt_pass = None  # one from before may be for weights that are elsewhere now
     with contextlib.suppress(InputError):  # not on this processor, or not in this precision: the row kernels are there
         model.prompt_pass = NativePromptPass(model)
     return decode_pass

@@ -144,6 +144,15 @@ class TestTheNumbersOfTheModel:
         expected = widened(model)(ids_of(200), KVCache(model.config, 200))
         assert off(got, expected) < 1.2 * off(by_pytorch, expected)
 
+    def test_gates_far_from_zero(self):
+        """What a closed gate lets through is nothing, however large."""
+        model = prompt_model(mlp_bias=True)
+        bias, up = model.get_parameter("layers.0.mlp.gate_up_proj.bias"), model.config.intermediate_size
+        bias[:2], bias[up : up + 2] = torch.tensor([-1e30, -1e3]), 1e30
+        model.prompt_pass = NativePromptPass(model)  # which copies biases
+        got = hidden(model, ids_of(40), KVCache(model.config, 40, dtype=torch.bfloat16))
+        assert_nearly(got, widened(model)(ids_of(40), KVCache(model.config, 40)))
+
 
 class TestInAnyCompany:
     def test_chunks_give_the_numbers_of_the_whole(self):
@@ -161,6 +170,18 @@ class TestInAnyCompany:
         for one, row in zip(ids, together, strict=True):
             alone = hidden(model, one[None], KVCache(model.config, 80, dtype=torch.bfloat16))
             assert torch.equal(alone[0], row)
+
+    def test_sequences_with_more_keys_than_one_pass_sees(self):
+        """Of 17 sequences with 64 blocks of keys each, the last one is left for another pass."""
+        model, ids = prompt_model(num_hidden_layers=1), ids_of(32, batch=17)
+        cache = random_cache(model.config, torch.bfloat16, 2010, batch=17, room=2042)
+        alone = KVCache(model.config, 2042, dtype=torch.bfloat16)
+        for to, given in zip((alone.keys, alone.values), (cache.keys, cache.values), strict=True):
+            to.copy_(given[:, 16:])
+        alone.advance(2010)
+        together = hidden(model, ids[:, :16], cache)
+        assert together.isfinite().all()
+        assert torch.equal(hidden(model, ids[16:], alone)[:, :16], together[16:])
 
     @pytest.mark.parametrize("threads", [1, 3, 5])
     def test_any_number_of_threads_gives_the_same_numbers(self, threads):
@@ -240,6 +261,13 @@ class TestWhatItTakes:
         with pytest.raises(InputError, match="multiples of 32"):
             NativePromptPass(model_in(None, prompt_config(**changes), dtype=torch.bfloat16))
 
+    def test_weights_that_lie_column_by_column_are_refused(self):
+        model = model_in(None, prompt_config(), dtype=torch.bfloat16)
+        turned = model.get_parameter("layers.0.mlp.down_proj.weight").t().contiguous().t()
+        model.get_submodule("layers.0.mlp.down_proj").weight = torch.nn.Parameter(turned, requires_grad=False)
+        with pytest.raises(InputError, match="in one piece"):
+            NativePromptPass(model)
+
     def test_a_processor_without_tiles_is_refused_and_decode_is_compiled_all_the_same(self, monkeypatch):
         monkeypatch.setattr("minillm.native.prompt_pass.has_tiles", lambda: False)
         model = model_in(None, prompt_config(), dtype=torch.bfloat16)
@@ -250,6 +278,11 @@ class TestWhatItTakes:
         assert model.decode_pass is not None
         assert model.prompt_pass is None
         assert said == []
+
+    def test_compile_takes_one_away_that_was_for_another_precision(self):
+        model = prompt_model().to(torch.float32)
+        assert compile_decode(model, lambda _: None)
+        assert model.prompt_pass is None
 
     def test_compile_brings_it_along(self):
         model = model_in(None, prompt_config(), dtype=torch.bfloat16)

@@ -89,6 +89,8 @@ def _check(model: Llama) -> None:
     weights = (linear.weight for linear in model.modules() if isinstance(linear, QuantizedLinear))
     if not all(map(in_one_piece, weights)):
         raise InputError("the C++ passes need quantized weights as `empty_quantized` lays them out")
+    if any(linear.weight.stride(-1) != 1 for linear in model.modules() if isinstance(linear, Linear)):
+        raise InputError("the C++ passes need weights whose rows lie in one piece")
 
 
 class DescribedModel:

@@ -25,6 +25,7 @@ namespace {
 
 constexpr int PHASES_PER_LAYER = 9;
 constexpr int MOST_STRIPS = 32;  // at a time: what their products read is then in a core's own cache
+constexpr int MOST_BLOCKS = 1024;  // of BOTH keys each, of several sequences at a time: they are copied out of the cache
 constexpr int KEYS = 512;        // whose scores are held at a time
 constexpr int BOTH = 2 * TILE;   // rows of two tiles, which are multiplied at the same time
 constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while others keep to theirs; see `Crew`
@@ -56,8 +57,9 @@ f32x16 reciprocal(f32x16 x) {
 
 // silu(x) * y, and what becomes of scores: as exact as bfloat16 is, and no more.
 f32x16 gated(f32x16 x, f32x16 y) {
-    const f32x16 t = x * -1.44269504f, most = f32x16{} + 126.0f;
-    return x * y * reciprocal(1 + power_of_two<TERMS>(t > most ? most : t < -most ? -most : t));
+    const f32x16 least = f32x16{} - 87.0f, most = f32x16{} + 87.0f;  // e^87 is nearly the largest float32
+    const f32x16 gate = x < least ? least : x;                       // silu(-87) is as good as 0
+    return gate * reciprocal(1 + power_of_two<TERMS>((gate > most ? most : gate) * -1.44269504f)) * y;
 }
 f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highest; none at all if it is far below
     const f32x16 least = f32x16{} - 126.0f;
@@ -478,7 +480,8 @@ class PromptPass {
     }
 };
 
-// The new tokens of all sequences, in runs; those of one pass have at most MOST_STRIPS strips.
+// The new tokens of all sequences, in runs; those of one pass have at most MOST_STRIPS strips, and see at most
+// MOST_BLOCKS blocks of keys, unless one sequence alone has more.
 std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
     std::vector<std::vector<Run>> passes;
     int64_t token = 0;
@@ -489,6 +492,10 @@ std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
             if (strip == MOST_STRIPS) passes.emplace_back(), strip = 0, blocks = 0;
             const int count = std::min(tokens.counts[b] - done, (MOST_STRIPS - strip) * TILE);
             const Run run{b, tokens.positions[b] + done, count, token, strip, blocks};
+            if (strip > 0 && blocks + run.blocks() > MOST_BLOCKS) {
+                strip = MOST_STRIPS;  // no more in this pass: begin the next one with this run
+                continue;
+            }
             passes.back().push_back(run);
             strip += run.strips(), blocks += run.blocks(), token += count, done += count;
         }
