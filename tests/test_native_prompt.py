@@ -302,7 +302,7 @@ class TestBadNumbers:
         assert got[0].isnan().all()
         assert torch.equal(got[1], clean[1])
 
-    def test_a_bad_token_does_not_reach_those_before_it(self):
+    def test_a_bad_token_does_not_reach_blocks_of_keys_before_its_own(self):
         model = prompt_model()
         ids = ids_of(100)
         ids[ids == 5] = 6

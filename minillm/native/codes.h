@@ -1,6 +1,6 @@
-// Products of codes: weights of 8 bits with a vector in codes of 16 bits, or of 4 bits with one of 8. Sums of such products are
-// exact; where a scale ends, the sum is multiplied with it. Three times the same: with the dot products of AVX-512 (VNNI),
-// with AVX2, and in plain C++.
+// Products of codes: weights of 8 bits with a vector in codes of 16 bits, or of 4 bits with one of 8. Sums of such products,
+// in whole numbers, are exact; where a scale ends, the sum is multiplied with it. Three times the same: with the dot
+// products of AVX-512 (VNNI), with AVX2, and in plain C++.
 #pragma once
 
 #include "vectors.h"

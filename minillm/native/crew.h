@@ -11,7 +11,8 @@ class Crew {
   public:
     // Work may come in `groups`: each thread has one that it begins with, phase after phase, and helps with the others when
     // that is done. What a group's pieces read and write then stays, mostly, in the caches of the same cores.
-    explicit Crew(int phases, int groups = 1) : groups_(groups), taken_(new Counter[phases * groups]), done_(new Counter[phases]) {}
+    explicit Crew(int phases, int groups = 1)
+        : groups_(groups), taken_(new Counter[phases * groups]), done_(new Counter[phases]) {}
 
     // Take pieces 0..pieces-1 of each group in turn, as long as there are any, then wait until the others have finished
     // theirs. Each thread calls `prepare` before its first piece, and may read there what earlier phases wrote.

@@ -55,7 +55,7 @@ f32x16 reciprocal(f32x16 x) {
 #endif
 }
 
-// silu(x) * y, and what becomes of scores: as exact as bfloat16 is, and no more.
+// silu(x) * y. This and the next are as exact as bfloat16 is, and no more.
 f32x16 gated(f32x16 x, f32x16 y) {
     const f32x16 least = f32x16{} - 87.0f, most = f32x16{} + 87.0f;  // e^87 is nearly the largest float32
     const f32x16 gate = x < least ? least : x;                       // silu(-87) is as good as 0
@@ -262,10 +262,11 @@ class PromptPass {
         const TileRows rows = rows_of(w, one, other, own);
         const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
         const int64_t strip_bytes = int64_t(w.columns) / 2 * LINE;
-        Ahead ahead(w, one, other, (end - first + 1) / 2 * steps);
+        RowsAhead ahead(w, one, other, (end - first + 1) / 2 * steps);
         auto some = [&](auto count, int strip) {
             start(count, strip);
-            multiply_tiles<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, [&](int step) { ahead.ask(), meanwhile(step); });
+            auto in_each_step = [&](int step) { ahead.ask(), meanwhile(step); };
+            multiply_tiles<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, in_each_step);
             finish(count, strip);
             return strip + count;
         };
@@ -402,7 +403,7 @@ class PromptPass {
         const float to_powers_of_two = 1.44269504f / std::sqrt(float(m.head_dim));
         const int position = run.position + (strip - run.strip) * TILE, kv_head = head / (m.heads / m.kv_heads);
         const int end = std::min(run.end(), position + STRIPS * TILE);
-        const size_t first = (run.blocks_before * m.kv_heads + size_t(kv_head) * run.blocks()) * BOTH * m.head_dim;
+        const size_t head_at = (run.blocks_before * m.kv_heads + size_t(kv_head) * run.blocks()) * BOTH * m.head_dim;
         for (int s = 0; s < STRIPS; s++) {
             const f32x16* q = &qkv[size_t(strip + s) * width + head * m.head_dim];
             for (int i = 0; i < half; i += 2) {
@@ -425,7 +426,7 @@ class PromptPass {
             };
             // Tiles are multiplied beside whatever else a core does: the scores of one block are looked at meanwhile.
             for (int n = 0; n < steps; n++) {
-                const TileRows rows{&keys[first + size_t(from / BOTH + n) * BOTH * m.head_dim], LINE, TILE_BYTES, 2 * TILE_BYTES};
+                const TileRows rows{&keys[head_at + size_t(from / BOTH + n) * BOTH * m.head_dim], LINE, TILE_BYTES, 2 * TILE_BYTES};
                 clear_sums();
                 multiply_tiles<STRIPS>(rows, &own.query[0], half * LINE, m.head_dim / STEP, [](int) {});
                 store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
@@ -437,7 +438,7 @@ class PromptPass {
                 if (from > 0 && std::memcmp(&highest[s], &most[s], sizeof most[s]) != 0)
                     for (int i = 0; i < m.head_dim; i++) own.mixed[s * m.head_dim + i] *= shrink;
                 highest[s] = most[s];
-                total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], &values[first + size_t(from) * m.head_dim],
+                total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], &values[head_at + size_t(from) * m.head_dim],
                                                    &own.weights[0], &own.mixed[s * m.head_dim]);
             }
         }
@@ -489,15 +490,18 @@ std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
     size_t blocks = 0;
     for (int b = 0; b < tokens.batch; b++)
         for (int done = 0; done < tokens.counts[b];) {
-            if (strip == MOST_STRIPS) passes.emplace_back(), strip = 0, blocks = 0;
-            const int count = std::min(tokens.counts[b] - done, (MOST_STRIPS - strip) * TILE);
-            const Run run{b, tokens.positions[b] + done, count, token, strip, blocks};
-            if (strip > 0 && blocks + run.blocks() > MOST_BLOCKS) {
-                strip = MOST_STRIPS;  // no more in this pass: begin the next one with this run
-                continue;
+            const int position = tokens.positions[b] + done, left = tokens.counts[b] - done;
+            auto run_from = [&](int strip, size_t blocks) {
+                return Run{b, position, std::min(left, (MOST_STRIPS - strip) * TILE), token, strip, blocks};
+            };
+            Run run = run_from(strip, blocks);
+            if (strip == MOST_STRIPS || (strip > 0 && blocks + run.blocks() > MOST_BLOCKS)) {
+                passes.emplace_back();
+                run = run_from(0, 0);
             }
             passes.back().push_back(run);
-            strip += run.strips(), blocks += run.blocks(), token += count, done += count;
+            strip = run.strip + run.strips(), blocks = run.blocks_before + run.blocks();
+            token += run.count, done += run.count;
         }
     return passes;
 }

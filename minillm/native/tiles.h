@@ -111,10 +111,10 @@ struct TileRows {
 
 // Memory is slow to answer: while tiles are multiplied, the next rows of a matrix are asked for, a little in each step. They go
 // to the core's second cache, not the nearest: there, they would drive out what is being multiplied.
-class Ahead {
+class RowsAhead {
   public:
     // Two tiles' rows behind those from `one` and from `other`, in `steps` steps.
-    Ahead(const Matrix& w, int one, int other, int steps)
+    RowsAhead(const Matrix& w, int one, int other, int steps)
         : one_(start(w, one + (other == one + TILE ? 2 * TILE : TILE))),
           other_(start(w, other + (other == one + TILE ? 2 * TILE : TILE))),
           lines_((TILE * w.row_bytes + LINE - 1) / LINE), per_step_(lines_ / steps + 1) {}
