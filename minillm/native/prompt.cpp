@@ -120,10 +120,11 @@ class PromptPass {
         : m(model), t(tokens), runs(runs), cached(row_access(model.cache_format)), in_out(x), half(m.head_dim / 2),
           width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           strips(runs.back().strip + runs.back().strips()), blocks(runs.back().blocks_before + runs.back().blocks()),
-          groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())), crew(PHASES_PER_LAYER * m.num_layers + 2, groups),
-          residual(size_t(strips) * m.hidden), qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(size_t(strips) * half),
-          normed(size_t(strips) * m.hidden / 2), mixed(size_t(strips) * mixed_width / 2), activated(size_t(strips) * m.intermediate / 2),
-          keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
+          groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())),
+          crew(PHASES_PER_LAYER * m.num_layers + 2, groups), residual(size_t(strips) * m.hidden),
+          qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(size_t(strips) * half),
+          normed(size_t(strips) * m.hidden / 2), mixed(size_t(strips) * mixed_width / 2),
+          activated(size_t(strips) * m.intermediate / 2), keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
         for (const Run& run : runs)
             for (int strip = run.strip; strip < run.strip + run.strips(); strip += 2) {
                 int group = 0;
@@ -198,6 +199,10 @@ class PromptPass {
 
     const Run& run_of(int strip) const {
         return *std::find_if(runs.begin(), runs.end(), [&](const Run& run) { return strip < run.strip + run.strips(); });
+    }
+    // Where a head's keys, or values, begin in `keys` or `values`.
+    size_t first_of(const Run& run, int kv_head) const {
+        return (run.blocks_before * m.kv_heads + size_t(kv_head) * run.blocks()) * BOTH * m.head_dim;
     }
     int tokens_in(const Run& run, int strip) const { return std::min(TILE, run.count - (strip - run.strip) * TILE); }
 
@@ -371,16 +376,17 @@ class PromptPass {
         float* rows = (float*)&own.numbers[0];  // [BOTH, head_dim]
         std::fill_n(rows, BOTH * m.head_dim, 0.0f);
         for (int head = 0; head < m.kv_heads; head++) {
-            const size_t first = (run.blocks_before * m.kv_heads + size_t(head) * run.blocks()) * BOTH * m.head_dim;
-            const size_t here = block - run.blocks_before;
+            const size_t here = first_of(run, head) + (block - run.blocks_before) * BOTH * m.head_dim;
             auto read = [&](const void* all, const float* scales) {
                 for (int n = 0; n < count; n++)
                     cached.read(all, row_of[n] + head * where.rows_per_head, scales, m.head_dim, rows + n * m.head_dim);
             };
             read(cache.keys, cache.key_scale);
             for (int n = 0; n < BOTH; n++)
-                for (int i = 0; i < m.head_dim; i += WIDE)
-                    store_rounded(&keys[first + ((here * m.head_dim / STEP + i / STEP) * BOTH + n) * STEP + i % STEP], load<f32xN>(rows + n * m.head_dim + i));
+                for (int i = 0; i < m.head_dim; i += WIDE) {
+                    bf16* to = &keys[here + (i / STEP * BOTH + n) * STEP + i % STEP];
+                    store_rounded(to, load<f32xN>(rows + n * m.head_dim + i));
+                }
             read(cache.values, cache.value_scale);
             for (int i = 0; i < m.head_dim; i += TILE) {
                 u32x16 square[TILE];
@@ -389,7 +395,7 @@ class PromptPass {
                     square[n] = paired(load<f32x16>(pair), load<f32x16>(pair + m.head_dim));
                 }
                 transpose(square);
-                bf16* to = &values[first + (here * m.head_dim + i) * BOTH];
+                bf16* to = &values[here + i * BOTH];
                 for (int n = 0; n < TILE; n++) store(to + n * BOTH, square[n]);
             }
         }
@@ -403,7 +409,7 @@ class PromptPass {
         const float to_powers_of_two = 1.44269504f / std::sqrt(float(m.head_dim));
         const int position = run.position + (strip - run.strip) * TILE, kv_head = head / (m.heads / m.kv_heads);
         const int end = std::min(run.end(), position + STRIPS * TILE);
-        const size_t head_at = (run.blocks_before * m.kv_heads + size_t(kv_head) * run.blocks()) * BOTH * m.head_dim;
+        const size_t head_at = first_of(run, kv_head);
         for (int s = 0; s < STRIPS; s++) {
             const f32x16* q = &qkv[size_t(strip + s) * width + head * m.head_dim];
             for (int i = 0; i < half; i += 2) {
@@ -426,7 +432,8 @@ class PromptPass {
             };
             // Tiles are multiplied beside whatever else a core does: the scores of one block are looked at meanwhile.
             for (int n = 0; n < steps; n++) {
-                const TileRows rows{&keys[head_at + size_t(from / BOTH + n) * BOTH * m.head_dim], LINE, TILE_BYTES, 2 * TILE_BYTES};
+                const bf16* block = &keys[head_at + size_t(from / BOTH + n) * BOTH * m.head_dim];
+                const TileRows rows{block, LINE, TILE_BYTES, 2 * TILE_BYTES};
                 clear_sums();
                 multiply_tiles<STRIPS>(rows, &own.query[0], half * LINE, m.head_dim / STEP, [](int) {});
                 store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
@@ -438,8 +445,9 @@ class PromptPass {
                 if (from > 0 && std::memcmp(&highest[s], &most[s], sizeof most[s]) != 0)
                     for (int i = 0; i < m.head_dim; i++) own.mixed[s * m.head_dim + i] *= shrink;
                 highest[s] = most[s];
-                total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], &values[head_at + size_t(from) * m.head_dim],
-                                                   &own.weights[0], &own.mixed[s * m.head_dim]);
+                const bf16* first_values = &values[head_at + size_t(from) * m.head_dim];
+                f32x16* all = &own.mixed[s * m.head_dim];
+                total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], first_values, &own.weights[0], all);
             }
         }
         for (int s = 0; s < STRIPS; s++) {
@@ -449,8 +457,8 @@ class PromptPass {
         }
     }
 
-    // The highest of BOTH scores and `most`, for sixteen queries, of which the first stands at key `own_key` of these. They see no
-    // key behind their own: those get no score.
+    // The highest of BOTH scores and `most`, for sixteen queries, of which the first stands at key `own_key` of these. They see
+    // no key behind their own: those get no score.
     static f32x16 highest_of(f32x16* scores, int own_key, f32x16 most) {
         for (int key = std::max(own_key + 1, 0); key < BOTH; key++)
             scores[key] = lane >= unsigned(key - own_key) ? scores[key] : f32x16{} - INFINITY;
@@ -458,8 +466,8 @@ class PromptPass {
         return most;
     }
 
-    // Adds the values of some blocks, each with the weight 2^(score - most), to `mixed`; gives the sum of the weights. While the
-    // tiles of one block are multiplied, the weights of the next are computed.
+    // Adds the values of some blocks, each with the weight 2^(score - most), to `mixed`; gives the sum of the weights. While
+    // the tiles of one block are multiplied, the weights of the next are computed.
     f32x16 mix(const f32x16* scores, int blocks, f32x16 most, const bf16* values, u32x16* weights, f32x16* mixed) const {
         f32x16 sum{};
         auto features = [&](auto tiles, int i) {

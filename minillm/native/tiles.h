@@ -135,7 +135,8 @@ class RowsAhead {
 // strip's tiles lie one behind the other; `strip_bytes` to the next strip. Tiles are multiplied beside whatever else a core
 // does: it does `meanwhile(step)`.
 template <int STRIPS, class Meanwhile>
-static inline void multiply_tiles(const TileRows& rows, const void* tokens, int64_t strip_bytes, int steps, Meanwhile meanwhile) {
+static inline void multiply_tiles(const TileRows& rows, const void* tokens, int64_t strip_bytes, int steps,
+                                  Meanwhile meanwhile) {
     const char *row = (const char*)rows.first, *token = (const char*)tokens;
     for (int step = 0; step < steps; step++, row += rows.step_bytes, token += TILE_BYTES) {
         meanwhile(step);

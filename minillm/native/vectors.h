@@ -192,7 +192,8 @@ static inline float from_half(uint16_t half) {
 // 2^t for t from -126 to 127: 2^whole times 2^rest. The first is an exponent, the second a short polynomial, the Taylor series
 // of 2^rest for rest in [-0.5, 0.5]. With all its TERMS it is exact to about 2 parts in 10^7, with five to 4 in 10^5.
 template <int TERMS = 7, class Vector> static inline Vector power_of_two(Vector t) {
-    constexpr float series[] = {1.0f, 6.93147181e-1f, 2.40226507e-1f, 5.55041087e-2f, 9.61812911e-3f, 1.33335581e-3f, 1.54035304e-4f};
+    constexpr float series[] = {1.0f,           6.93147181e-1f, 2.40226507e-1f, 5.55041087e-2f,
+                                9.61812911e-3f, 1.33335581e-3f, 1.54035304e-4f};
 #if defined(__AVX512F__)
     if constexpr (sizeof(Vector) == 64) {
         const Vector whole = (Vector)_mm512_roundscale_ps((__m512)t, 0), rest = t - whole;
