@@ -117,8 +117,6 @@ def keep_freed_memory() -> None:
 
     glibc gives freed memory back to the system, whose pages must be mapped and emptied again before their next use,
     until it has seen a large block freed: from then on it keeps twice as much as that (`man mallopt`; 32 MiB is the
-    largest block that it learns from). This block is never written to, and takes no memory. A prompt of 512 tokens
-    (SmolLM2-135M, bfloat16, two cores of an Intel Xeon), again and again on one cache, took 239 ms with 60,000 page
-    faults, and 169 ms without.
+    largest block that it learns from). This block is never written to, and takes no memory.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)

@@ -59,7 +59,7 @@ f32x16 reciprocal(f32x16 x) {
 f32x16 gated(f32x16 x, f32x16 y) {
     const f32x16 least = f32x16{} - 87.0f, most = f32x16{} + 87.0f;  // e^87 is nearly the largest float32
     const f32x16 gate = x < least ? least : x;                       // silu(-87) is as good as 0
-    return gate * reciprocal(1 + power_of_two<TERMS>((gate > most ? most : gate) * -1.44269504f)) * y;
+    return gate * reciprocal(1 + power_of_two<TERMS>((gate > most ? most : gate) * -LOG2_OF_E)) * y;
 }
 f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highest; none at all if it is far below
     const f32x16 least = f32x16{} - 126.0f;
@@ -124,7 +124,8 @@ class PromptPass {
           crew(PHASES_PER_LAYER * m.num_layers + 2, groups), residual(size_t(strips) * m.hidden),
           qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(size_t(strips) * half),
           normed(size_t(strips) * m.hidden / 2), mixed(size_t(strips) * mixed_width / 2),
-          activated(size_t(strips) * m.intermediate / 2), keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
+          activated(size_t(strips) * m.intermediate / 2), keys(blocks * BOTH * m.kv_heads * m.head_dim),
+          values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
         for (const Run& run : runs)
             for (int strip = run.strip; strip < run.strip + run.strips(); strip += 2) {
                 int group = 0;
@@ -406,7 +407,7 @@ class PromptPass {
     }
 
     template <int STRIPS> void attend(const Run& run, int strip, int head, Scratch& own) {
-        const float to_powers_of_two = 1.44269504f / std::sqrt(float(m.head_dim));
+        const float to_powers_of_two = LOG2_OF_E / std::sqrt(float(m.head_dim));
         const int position = run.position + (strip - run.strip) * TILE, kv_head = head / (m.heads / m.kv_heads);
         const int end = std::min(run.end(), position + STRIPS * TILE);
         const size_t head_at = first_of(run, kv_head);

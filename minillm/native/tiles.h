@@ -19,7 +19,6 @@
 constexpr int TILE = 16;                  // rows, and tokens
 constexpr int STEP = 32;                  // columns
 constexpr int TILE_BYTES = TILE * LINE;
-constexpr int TILE_NUMBERS = TILE * STEP;  // of bfloat16
 
 // Registers 0..3 have sums, two tiles of rows by two of tokens; 4 and 5 the rows; 6 and 7 the tokens.
 #if WITH_AMX
@@ -115,9 +114,11 @@ class RowsAhead {
   public:
     // Two tiles' rows behind those from `one` and from `other`, in `steps` steps.
     RowsAhead(const Matrix& w, int one, int other, int steps)
-        : one_(start(w, one + (other == one + TILE ? 2 * TILE : TILE))),
-          other_(start(w, other + (other == one + TILE ? 2 * TILE : TILE))),
-          lines_((TILE * w.row_bytes + LINE - 1) / LINE), per_step_(lines_ / steps + 1) {}
+        : lines_((TILE * w.row_bytes + LINE - 1) / LINE), per_step_(lines_ / steps + 1) {
+        const int next = other == one + TILE ? 2 * TILE : TILE;
+        one_ = (const char*)w.codes + (one + next) * w.row_bytes;
+        other_ = (const char*)w.codes + (other + next) * w.row_bytes;
+    }
 
     void ask() {
         for (int64_t n = 0; n < per_step_ && asked_ < lines_; n++, asked_++)
@@ -127,8 +128,6 @@ class RowsAhead {
   private:
     const char *one_, *other_;
     int64_t lines_, per_step_, asked_ = 0;
-
-    static const char* start(const Matrix& w, int row) { return (const char*)w.codes + row * w.row_bytes; }
 };
 
 // Adds to the sums in registers the products of two tiles of rows with STRIPS (one or two) of tokens, over `steps` steps. A
@@ -163,6 +162,8 @@ template <int STRIPS> static inline void store_sums(float* sums, int64_t tile_by
     tile_store<0>(at, LINE), tile_store<2>(at + tile_bytes, LINE);
     if constexpr (STRIPS == 2) tile_store<1>(at + strip_bytes, LINE), tile_store<3>(at + strip_bytes + tile_bytes, LINE);
 }
+static inline void clear_sums() { tile_clear<0>(), tile_clear<1>(), tile_clear<2>(), tile_clear<3>(); }
+
 // The same for the products of two or four tiles of rows, which lie one behind the other, with one tile of tokens.
 template <int TILES> static inline void multiply_column(const void* rows, const void* tokens) {
     const char* row = (const char*)rows;
@@ -184,8 +185,6 @@ template <int TILES> static inline void store_column(void* sums) {
     tile_store<0>(at, LINE), tile_store<1>(at + TILE_BYTES, LINE);
     if constexpr (TILES == 4) tile_store<2>(at + 2 * TILE_BYTES, LINE), tile_store<3>(at + 3 * TILE_BYTES, LINE);
 }
-
-static inline void clear_sums() { tile_clear<0>(), tile_clear<1>(), tile_clear<2>(), tile_clear<3>(); }
 
 // Sixteen rows of sixteen numbers become sixteen columns: neighbours change places, then pairs of them, fours, eights.
 #if defined(__clang__)

@@ -212,10 +212,12 @@ template <int TERMS = 7, class Vector> static inline Vector power_of_two(Vector 
     return (Vector)((Words)p + (whole << 23)) + (t - t);  // the last is 0, but for a NaN, which must not get lost
 }
 
+constexpr float LOG2_OF_E = 1.44269504f;  // e^x = 2^(x * this)
+
 // e^x for x <= 0. What is below e^-87 becomes as good as 0.
 template <int TERMS = 7, class Vector> static inline Vector exponential(Vector x) {
     const Vector least = Vector{} - 87.0f;
-    return power_of_two<TERMS>((x < least ? least : x) * 1.44269504f);
+    return power_of_two<TERMS>((x < least ? least : x) * LOG2_OF_E);
 }
 
 // x / (1 + e^-x), times y. The exponential is taken of -|x|, which cannot overflow: e^-|x| / (1 + e^-|x|) for x < 0.
