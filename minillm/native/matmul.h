@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 #include <vector>
 
 #include <omp.h>
@@ -73,8 +72,6 @@ static inline int tiles_across(int batch) {
     const int rest = batch % TILE_VECTORS;
     return batch / TILE_VECTORS + rest / 2 + rest % 2;
 }
-
-template <int N> using Count = std::integral_constant<int, N>;
 
 template <int VECTORS>
 static inline void add_tile(const float* w, const float* x, int stride, int n, Ahead ahead,

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <memory>
 #include <new>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,8 +31,6 @@ constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while othe
 constexpr int TERMS = 5;         // of powers of two that will be rounded to bfloat16
 
 constexpr u32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-
-template <int N> using Count = std::integral_constant<int, N>;
 
 // Two numbers of each of sixteen tokens, rounded, as tiles want them: the even column below, the odd one above.
 u32x16 paired(f32x16 even, f32x16 odd) {
@@ -250,7 +247,7 @@ class PromptPass {
     }
 
     // Rows from `one` and from `other`, a tile of each.
-    TileRows rows_of(const Matrix& w, int one, int other, Scratch& own) {
+    TileRows tile_rows(const Matrix& w, int one, int other, Scratch& own) {
         if (w.format == BFLOAT16)
             return {(const char*)w.codes + one * w.row_bytes, w.row_bytes, (other - one) * w.row_bytes, LINE};
         for (int r = 0; r < BOTH; r++)
@@ -265,7 +262,7 @@ class PromptPass {
     template <class Start, class Meanwhile, class Finish>
     void each_pair(const Matrix& w, int one, int other, int group, const Array<u32x16>& x, Scratch& own, Start start,
                    Meanwhile meanwhile, Finish finish) {
-        const TileRows rows = rows_of(w, one, other, own);
+        const TileRows rows = tile_rows(w, one, other, own);
         const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
         const int64_t strip_bytes = int64_t(w.columns) / 2 * LINE;
         RowsAhead ahead(w, one, other, (end - first + 1) / 2 * steps);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(__AVX2__) && defined(__F16C__)
 #define WITH_AVX2 1
@@ -26,6 +27,8 @@ typedef f32x8 f32xN;
 #endif
 template <class Vector> constexpr int lanes_of = sizeof(Vector) / sizeof(float);
 constexpr int WIDE = lanes_of<f32xN>;
+
+template <int N> using Count = std::integral_constant<int, N>;  // a number that the compiler knows, to be handed on
 
 using bf16 = uint16_t;  // the upper half of a float32: to widen it, put zeros behind
 
