@@ -90,6 +90,19 @@ def slow_down(server: Running, seconds: float) -> None:
     server.engine.step = slowly
 
 
+def hold_after(server: Running, steps: int) -> threading.Event:
+    """Let the engine take so many steps, and the next one only when the event is set (or a test's time is over)."""
+    step, go_on, taken = server.engine.step, threading.Event(), iter(range(steps))
+
+    def held():
+        if next(taken, None) is None:
+            go_on.wait(30)
+        return step()
+
+    server.engine.step = held
+    return go_on
+
+
 @contextlib.contextmanager
 def running(llm: LLM, settings: Settings | None = None, *, name: str = NAME, send_buffer: int | None = None, **sizes):
     """A server for the time of a `with`. sizes: of the engine. Leaving it looks whether anything is left behind.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from serving import NAME, running, tiny_llm
+from serving import NAME, hold_after, running, tiny_llm
 
 from minillm import LLM, SamplingParams
 from minillm.server.schemas import ChatCompletionRequest, CompletionRequest
@@ -132,11 +132,13 @@ def test_metrics_after_known_requests(llm) -> None:
         http.post("/v1/completions", json={**body, "max_tokens": 5})
         text = llm.generate("the cat", SamplingParams(max_tokens=12, ignore_eos=True)).text
         stopped = http.post("/v1/completions", json={**TEXT, "stop": text[3]}).json()
+        go_on = hold_after(server, 4)
         with http.stream("POST", "/v1/completions", json={**LONG, "stream": True}) as stream:
             next(stream.iter_bytes())
             meanwhile = metrics_of(http)
             assert meanwhile["vllm:num_requests_running"] == 1
             assert 0 < meanwhile["vllm:kv_cache_usage_perc"] < 1
+        go_on.set()
         server.wait_until_idle()
         http.post("/v1/completions", json={**TEXT, "max_tokens": 1})
         after = metrics_of(http)
