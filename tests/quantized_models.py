@@ -1,6 +1,6 @@
 """Tiny random models that the C++ decode pass takes, in every format; and what their numbers ought to be."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import gguf
 import torch
@@ -10,6 +10,7 @@ from tiny import tiny_config
 from torch import Tensor
 
 from minillm.config import ModelConfig
+from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
 from minillm.kv_cache import Int8KVCache, KVCache
 from minillm.model import Llama
 from minillm.quantization import QuantizedWeight, from_gguf_blocks, quantize
@@ -110,6 +111,23 @@ def random_cache(
         scales[..., length:] = torch.nan
     cache.advance(length)
     return cache
+
+
+def paged(model: Llama, lengths: Sequence[int], dtype: torch.dtype, block_size: int) -> tuple[PagedKVCache, PagedBatch]:
+    """A paged cache of random numbers, and requests that have `lengths` tokens in it, their blocks in no order."""
+    tables = [length // block_size + 1 for length in lengths]
+    cache = PagedKVCache(model.config, sum(tables) + 2, block_size, dtype=dtype)
+    generator = torch.Generator().manual_seed(sum(lengths))
+    for codes in (cache.keys, cache.values):
+        numbers = torch.randn(codes.shape, generator=generator)
+        codes.copy_((numbers * 40).round().clamp(-127, 127) if dtype == torch.int8 else numbers)
+    for scales in cache.scales:
+        scales.copy_(torch.rand(scales.shape, generator=generator) / 40)
+    blocks = iter(torch.randperm(cache.num_blocks, generator=generator).tolist())
+    spans = [
+        Span([next(blocks) for _ in range(count)], length, 1) for count, length in zip(tables, lengths, strict=True)
+    ]
+    return cache, PagedBatch(cache, spans)
 
 
 def copied(cache: KVCache, config: ModelConfig) -> KVCache:

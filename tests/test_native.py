@@ -1,7 +1,6 @@
 """The decode pass in C++: the numbers of the model in PyTorch, for every shape, format and cache that it takes."""
 
 import threading
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from quantized_models import (
     copied,
     model_in,
     native_config,
+    paged,
     random_cache,
     step,
     widened,
@@ -22,7 +22,6 @@ from minillm import LLM, SamplingParams
 from minillm.config import RopeScaling
 from minillm.decode import decode
 from minillm.engine import Engine
-from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
 from minillm.errors import InputError, NumbersError
 from minillm.kv_cache import Int8KVCache, KVCache, NoCache
 from minillm.model import Llama
@@ -241,23 +240,6 @@ def test_rows_longer_than_a_panel_are_summed_to_their_end(format, columns, monke
         assert_same(mine, theirs, ONE_CODE.get(format, 1e-5))
 
 
-def paged(model: Llama, lengths: Sequence[int], dtype: torch.dtype, block_size: int) -> tuple[PagedKVCache, PagedBatch]:
-    """A paged cache of random numbers, and requests that have `lengths` tokens in it, their blocks in no order."""
-    tables = [length // block_size + 1 for length in lengths]
-    cache = PagedKVCache(model.config, sum(tables) + 2, block_size, dtype=dtype)
-    generator = torch.Generator().manual_seed(sum(lengths))
-    for codes in (cache.keys, cache.values):
-        numbers = torch.randn(codes.shape, generator=generator)
-        codes.copy_((numbers * 40).round().clamp(-127, 127) if dtype == torch.int8 else numbers)
-    for scales in cache.scales:
-        scales.copy_(torch.rand(scales.shape, generator=generator) / 40)
-    blocks = iter(torch.randperm(cache.num_blocks, generator=generator).tolist())
-    spans = [
-        Span([next(blocks) for _ in range(count)], length, 1) for count, length in zip(tables, lengths, strict=True)
-    ]
-    return cache, PagedBatch(cache, spans)
-
-
 @pytest.mark.parametrize("dtype", CACHES)
 @pytest.mark.parametrize("block_size", [1, 5, 16, 400])
 @pytest.mark.parametrize("lengths", [[0], [300], [0, 1, 15, 16, 17, 64, 65, 128, 33, 200, 7], [40] * 3])
@@ -442,6 +424,28 @@ class TestWhatItDoesNotTake:
 
     def test_more_sequences_than_the_cache_has(self, model):
         assert not model.decode_pass.takes(random_ids(1, batch=2), KVCache(model.config, 9))
+
+
+@pytest.mark.parametrize("format", [None, *FORMATS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_are_rows_of_the_table(format, dtype, tied):
+    model = model_in(format, native_config(tie_word_embeddings=tied), dtype=dtype)
+    native, last = NativeDecodePass(model), model.config.vocab_size - 1
+    for ids in (torch.tensor([[0], [last], [7], [7]]), torch.tensor([[3, 9], [last, 4]]).T, torch.tensor([[5]]).int()):
+        got, expected = native._embedded(ids), model.embed_tokens(ids).float()
+        assert got.shape == expected.shape
+        assert torch.allclose(got, expected, rtol=2**-8 if dtype == torch.bfloat16 else 1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("wrong", [-1, "vocab_size", 2**40])
+def test_an_id_that_the_table_has_not_is_refused(wrong):
+    model = compiled(model_in(None, native_config()))
+    cache = random_cache(model.config, torch.float32, 5)
+    before = cache.keys.clone()
+    with pytest.raises(InputError, match=f"outside the vocabulary of {model.config.vocab_size} tokens"):
+        model(torch.tensor([[getattr(model.config, str(wrong), wrong)]]), cache)
+    assert torch.equal(cache.keys.nan_to_num(), before.nan_to_num())
 
 
 def test_logits_of_rows_in_any_shape():

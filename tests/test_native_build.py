@@ -277,8 +277,13 @@ class TestOnLesserProcessors:
             scores = decode_pass.logits(torch.full((1, 16384), 0.75))
             assert torch.allclose(scores, torch.tensor(-128 * 16384 * 0.75), rtol=1e-5)
 
-    def test_in_bfloat16(self, portable, monkeypatch):
-        model = model_in(None, native_config(qkv_bias=True, output_bias=True), dtype=torch.bfloat16)
+    @pytest.mark.parametrize("head_dim", [16, 32])
+    def test_in_bfloat16(self, portable, monkeypatch, head_dim):
+        """Heads of 32 with tiles, which are plain C++ there."""
+        sizes = {"head_dim": head_dim, "qkv_bias": True, "output_bias": True}
+        model = model_in(None, native_config(**sizes), dtype=torch.bfloat16)
+        has_tiles()  # the system must have been asked for them, where there are any
+        monkeypatch.setattr("minillm.native.described_model.has_tiles", lambda: True)
         cache = random_cache(model.config, torch.bfloat16, 45)
         model.decode_pass = NativeDecodePass(model)
         expected = step(model, random_ids(1), cache)

@@ -18,6 +18,12 @@ struct Part {
     float* mixed;  // [head_dim]
 };
 
+// Positions from..to of one sequence, and the rows that it lies in.
+struct Span {
+    Rows where;
+    int from, to;
+};
+
 // A block's keys are read first, then its values: meanwhile, the other ones are asked for.
 template <class Number> static inline void fetch_row(const Number* row, int head_dim) {
     for (size_t n = 0; n < head_dim * sizeof(Number); n += LINE) fetch_ahead((const char*)row + n, 0);
@@ -118,19 +124,24 @@ static void add_block_for(const float* q, int queries, const CacheView& cache, c
     }
 }
 
-// All heads, at positions from..to, block by block: in a paged cache, a position's keys lie side by side. q: [kv_heads,
-// queries, head_dim].
-template <class Vector, class Number>
-static void attend(const float* q, int kv_heads, int queries, const CacheView& cache, const Rows& where, int from, int to,
-                   int head_dim, Part* parts) {
-    for (int j = 0; j < kv_heads * queries; j++) {
+static void clear(Part* parts, int count, int head_dim) {
+    for (int j = 0; j < count; j++) {
         parts[j].highest = -INFINITY;
         parts[j].total = 0;
         std::memset(parts[j].mixed, 0, head_dim * sizeof(float));
     }
+}
+
+// All heads, at positions from..to, block by block: in a paged cache, a position's keys lie side by side. q: [kv_heads,
+// queries, head_dim].
+template <class Vector, class Number>
+static void attend(const float* q, int kv_heads, int queries, const CacheView& cache, const Span& span, const Span&,
+                   int head_dim, Part* parts) {
+    const Rows& where = span.where;
+    clear(parts, kv_heads * queries, head_dim);
     const Number *keys = (const Number*)cache.keys, *values = (const Number*)cache.values;
-    for (int p = from; p < to; p += BLOCK) {
-        const Block block(where, p, to);
+    for (int p = span.from; p < span.to; p += BLOCK) {
+        const Block block(where, p, span.to);
         for (int head = 0; head < kv_heads; head++) {
             const int64_t row = head * where.rows_per_head;
             const CacheView own{(void*)(keys + row * head_dim), (void*)(values + row * head_dim),
@@ -162,17 +173,24 @@ static void join_parts(const Part* parts, int count, int stride, int head_dim, f
 
 // What attention does with keys and values, for one kind of numbers that they are kept in.
 struct CacheKernels {
-    void (*arrange)(const float* from, int n, float* to);  // a query, as keys want it
-    void (*restore)(const float* from, int n, float* to);  // a mix of values, put in order
-    void (*attend)(const float* q, int kv_heads, int queries, const CacheView& cache, const Rows& where, int from, int to,
+    // Of the queries of one token, [heads, head_dim]: what `attend` wants instead of them, and how many floats that are.
+    void (*arrange)(const float* q, int kv_heads, int queries, int head_dim, float* to);
+    size_t (*arranged)(int kv_heads, int queries, int head_dim);
+    // q: arranged. Memory is asked for `next`, which is what this thread will probably attend to then.
+    void (*attend)(const float* q, int kv_heads, int queries, const CacheView& cache, const Span& span, const Span& next,
                    int head_dim, Part* parts);
+    void (*restore)(const float* from, int n, float* to);  // a mix of values, put in order
 };
 
 template <class Number, class Vector> static CacheKernels kernels_for() {
     return {
-        [](const float* from, int n, float* to) { arrange<Vector>(from, n, to, (Number*)0); },
-        [](const float* from, int n, float* to) { restore<Vector>(from, n, to, (Number*)0); },
+        [](const float* q, int kv_heads, int queries, int head_dim, float* to) {
+            for (int n = 0; n < kv_heads * queries * head_dim; n += head_dim)
+                arrange<Vector>(q + n, head_dim, to + n, (Number*)0);
+        },
+        [](int kv_heads, int queries, int head_dim) { return size_t(kv_heads) * queries * head_dim; },
         attend<Vector, Number>,
+        [](const float* from, int n, float* to) { restore<Vector>(from, n, to, (Number*)0); },
     };
 }
 

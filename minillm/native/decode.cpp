@@ -7,15 +7,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include <omp.h>
 
+#include "array.h"
 #include "attention.h"
 #include "crew.h"
 #include "matmul.h"
 #include "matvec.h"
 #include "pass.h"
+#include "tile_attention.h"
 
 namespace {
 
@@ -23,7 +26,8 @@ constexpr int PHASES_PER_LAYER = 5;
 constexpr int PIECES_PER_THREAD = 4;  // of a phase, at least: more share better, fewer cost less to share
 constexpr int PIECE_BYTES = 1 << 17;  // of weights: a longer piece reads no faster
 constexpr int TILES_PER_PIECE = 12;    // where tiles are computed: they take longer, and the last piece is waited for
-constexpr int LEAST_POSITIONS = 32;   // of a piece of attention
+constexpr int SPANS_PER_THREAD = 2;   // of positions, of one sequence alone: each makes a part that has to be joined
+constexpr int LEAST_POSITIONS = 32;   // of a span
 constexpr int MOST_POSITIONS = 192;
 constexpr int MOST_HEAD_DIM = 1024;   // room on the stack for a head
 
@@ -92,6 +96,12 @@ int spans_of(int length, int wanted) {
     return std::max({1, std::min(length / LEAST_POSITIONS, wanted), length / MOST_POSITIONS});
 }
 
+// Where a span begins: with a whole block.
+int start_of(int span, int spans, int length) {
+    const int blocks = (length + BLOCK - 1) / BLOCK;
+    return std::min(length, int(int64_t(blocks) * span / spans) * BLOCK);
+}
+
 // Where products go: that of row r for sequence b to `first[b * apart + r - row]`, in the place of what is there, or added.
 struct Destination {
     float* first;
@@ -144,7 +154,12 @@ void multiply(Crew& crew, int phase, const Matrix& w, Input& input, Prepare prep
     share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, input, out); });
 }
 
+bool attends_by_tiles(const Model& m) {
+    return m.has_tiles && m.cache_format == CACHE_BFLOAT16 && m.head_dim % STEP == 0 && m.head_dim <= MOST_TILE_HEAD_DIM;
+}
+
 CacheKernels kernels_of(const Model& m) {
+    if (attends_by_tiles(m)) return tile_kernels();
     switch (m.cache_format) {
         case CACHE_FLOAT32: return kernels_for<float>(m.head_dim);
         case CACHE_BFLOAT16: return kernels_for<bf16>(m.head_dim);
@@ -157,14 +172,14 @@ class Pass {
     Pass(const Model& model, const Tokens& tokens, float* x, int threads)
         : m(model), t(tokens), keeping(kernels_of(model)), cached(row_access(model.cache_format)), x(x), queries(m.heads / m.kv_heads),
           qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
-          crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width),
-          activated(size_t(t.batch) * m.intermediate), up(activated.size()) {
+          crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width), activated(size_t(t.batch) * m.intermediate),
+          up(activated.size()) {
         size_t count = 0;
         for (int b = 0; b < t.batch; b++) {
-            const int length = t.positions[b] + 1, spans = spans_of(length, (PIECES_PER_THREAD * threads + t.batch - 1) / t.batch);
+            const int length = t.positions[b] + 1, spans = spans_of(length, (SPANS_PER_THREAD * threads + t.batch - 1) / t.batch);
             first_part.push_back(count);
             for (int span = 0; span < spans; span++, count += m.heads)
-                pieces.push_back({b, int(int64_t(length) * span / spans), int(int64_t(length) * (span + 1) / spans), count});
+                pieces.push_back({b, start_of(span, spans, length), start_of(span + 1, spans, length), count});
         }
         first_part.push_back(count);
         mixed.resize(count * m.head_dim), parts.resize(count);
@@ -173,8 +188,10 @@ class Pass {
 
     // What every thread does.
     void run() {
+        std::optional<Tiles> shaped;
+        if (attends_by_tiles(m)) shaped.emplace();
         Input input(t.batch, std::max({m.hidden, m.intermediate, mixed_width}));
-        Queries turned{std::vector<float>(size_t(t.batch) * mixed_width), std::vector<int>(t.batch, -1)};
+        Queries turned(mixed_width, keeping.arranged(m.kv_heads, queries, m.head_dim));
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
             const int phase = PHASES_PER_LAYER * l;
@@ -185,7 +202,7 @@ class Pass {
 
             multiply(crew, phase, layer.qkv, input, [&] { normalize(layer.input_norm); },
                      {qkv.data(), qkv_width, false, 0});
-            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(pieces[piece], layer.cache, l, turned); });
+            crew.share(phase + 1, pieces.size(), [] {}, [&](int piece) { attend_piece(piece, layer.cache, l, turned); });
             multiply(crew, phase + 2, layer.o, input, [&] { join_all(input); }, residual);
             gate_and_up(phase + 3, layer.gate_up, input, [&] { normalize(layer.post_attention_norm); });
             multiply(crew, phase + 4, layer.down, input, [&] { take_activated(input); }, residual);
@@ -210,36 +227,44 @@ class Pass {
     std::vector<Part> parts;         // for each sequence [span, heads]
     std::vector<size_t> first_part;  // of each sequence, and of what would follow the last
 
-    // The queries of the sequences that a thread has met, turned to their positions, as keys and values want them.
+    // The queries of the sequence that a thread has met last, turned to its position, and as keys and values want them.
     struct Queries {
-        std::vector<float> numbers;  // [batch, mixed_width]
-        std::vector<int> layer;      // [batch], the layer that they are for
+        Array<float> numbers, arranged;
+        int b = -1, layer = -1;
+
+        Queries(size_t width, size_t arranged_width) : numbers(width), arranged(arranged_width) {}
     };
 
     const float* queries_of(int b, int layer, const float* cos, const float* sin, Queries& turned) {
-        float *q = &turned.numbers[size_t(b) * mixed_width], one[MOST_HEAD_DIM];
-        for (int h = 0; h < m.heads && turned.layer[b] != layer; h++) {
-            rotate(&qkv[size_t(b) * qkv_width + h * m.head_dim], cos, sin, m.head_dim, one);
-            keeping.arrange(one, m.head_dim, q + h * m.head_dim);
+        if (turned.b != b || turned.layer != layer) {
+            const float* q = &qkv[size_t(b) * qkv_width];
+            for (int i = 0; i < mixed_width; i += m.head_dim) rotate(q + i, cos, sin, m.head_dim, &turned.numbers[i]);
+            keeping.arrange(&turned.numbers[0], m.kv_heads, queries, m.head_dim, &turned.arranged[0]);
+            turned.b = b, turned.layer = layer;
         }
-        turned.layer[b] = layer;
-        return q;
+        return &turned.arranged[0];
     }
 
+    Span span_of(const Piece& piece) const { return {t.rows_of(piece.b), piece.from, piece.to}; }
+
     // The new token's keys and values are written by whoever has the span that they stand in.
-    void attend_piece(const Piece& piece, const CacheView& cache, int layer, Queries& turned) {
+    void attend_piece(size_t n, const CacheView& cache, int layer, Queries& turned) {
+        const Piece& piece = pieces[n];
         const float *cos = t.cos + int64_t(piece.b) * t.angles_apart, *sin = t.sin + int64_t(piece.b) * t.angles_apart;
-        const Rows where = t.rows_of(piece.b);
+        const Span span = span_of(piece);
         for (int head = 0; head < m.kv_heads && piece.to == t.positions[piece.b] + 1; head++) {
             const float* key = &qkv[size_t(piece.b) * qkv_width + (m.heads + head) * m.head_dim];
-            const int64_t row = where.at(piece.to - 1) + head * t.rows_per_head;
+            const int64_t row = span.where.at(piece.to - 1) + head * t.rows_per_head;
             float one[MOST_HEAD_DIM];
             rotate(key, cos, sin, m.head_dim, one);
             cached.write(one, m.head_dim, cache.keys, row, cache.key_scale);
             cached.write(key + m.kv_heads * m.head_dim, m.head_dim, cache.values, row, cache.value_scale);
         }
         const float* q = queries_of(piece.b, layer, cos, sin, turned);
-        keeping.attend(q, m.kv_heads, queries, cache, where, piece.from, piece.to, m.head_dim, &parts[piece.part]);
+        // Threads take pieces in turn: which one is next is a guess, and a good one.
+        const size_t next = n + omp_get_num_threads();
+        const Span guess = next < pieces.size() ? span_of(pieces[next]) : Span{span.where, 0, 0};
+        keeping.attend(q, m.kv_heads, queries, cache, span, guess, m.head_dim, &parts[piece.part]);
     }
 
     void join_all(Input& input) {
@@ -270,6 +295,21 @@ class Pass {
 };
 
 }  // namespace
+
+// x: [count, columns]: the rows `ids` of a table, in float32. False, and nothing is read, where one of them is not there.
+extern "C" int embed(const Matrix* table, const int64_t* ids, int count, float* x) {
+    for (int i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= table->rows) return false;
+    for (int i = 0; i < count; i++, x += table->columns) {
+        const void* row = (const char*)table->codes + ids[i] * table->row_bytes;
+        switch (table->format) {
+            case FLOAT32: read_row((const float*)row, table->columns, nullptr, x); break;
+            case BFLOAT16: read_row((const bf16*)row, table->columns, nullptr, x); break;
+            default: widen_codes<f32x8>(*table, ids[i], 0, table->columns, [&](int column, f32x8 v) { store(x + column, v); });
+        }
+    }
+    return true;
+}
 
 // x: [batch, hidden], the new tokens' embeddings; becomes their hidden states after the final norm.
 extern "C" void decode_layers(const Model* m, const Tokens* tokens, float* x) {

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from minillm.errors import InputError
 from minillm.kv_cache import Cache
 from minillm.model import Llama
 from minillm.native.build import native_library
@@ -30,7 +31,7 @@ class NativeDecodePass:
     def __init__(self, model: Llama) -> None:
         self._described = DescribedModel(model)
         self._library, self._model = native_library(), model
-        self._head = matrix_of(self._model.lm_head.weight)
+        self._table, self._head = (matrix_of(end.weight) for end in (model.embed_tokens, model.lm_head))
         self._angles_of: Sequence[int] = ()  # the positions that `_cos` and `_sin` are for
 
     def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
@@ -42,7 +43,7 @@ class NativeDecodePass:
         """Hidden states after the final norm, float32."""
         where = self._described.placement(ids, cache)
         assert where is not None, "see takes"
-        x = self._model.embed_tokens(ids).float().contiguous()  # [B, T, E]; float() copies nothing that is float32
+        x = self._embedded(ids)  # [B, T, E]
         self._described.run(self._library.decode_layers, where, x, self._angles(where.positions))
         return x
 
@@ -56,6 +57,15 @@ class NativeDecodePass:
         scores = torch.empty(*hidden.shape[:-1], self._head.rows, dtype=torch.float32)  # [..., V]
         self._library.multiply_rows(ctypes.byref(self._head), address(x), rows, address(scores))
         return scores
+
+    def _embedded(self, ids: Int[Tensor, "batch q_len"]) -> Float[Tensor, "batch q_len hidden"]:
+        """The embeddings, float32. One call in the place of three or more by torch, which cost what a layer does."""
+        if ids.dtype != torch.int64 or not ids.is_contiguous():
+            ids = ids.long().contiguous()
+        x = torch.empty(*ids.shape, self._table.columns, dtype=torch.float32)  # [B, T, E]
+        if not self._library.embed(ctypes.byref(self._table), address(ids), ids.numel(), address(x)):
+            raise InputError(f"a token id is outside the vocabulary of {self._table.rows} tokens")
+        return x
 
     def _angles(self, positions: Sequence[int]) -> tuple[ctypes.c_void_p, ctypes.c_void_p, int]:
         """Where the cosines and the sines of the positions lie, [head_dim / 2] each, and how far apart they are.

@@ -10,16 +10,17 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from minillm.decode_pass import require_plain_llama
 from minillm.errors import InputError
 from minillm.kv_cache import Cache
 from minillm.linear import Linear
 from minillm.model import DecoderLayer, Llama
+from minillm.native.build import native_library
 from minillm.native.matrix import WEIGHT_FORMATS, Matrix, address, in_one_piece, matrix_of
 from minillm.placement import Placed, Placement
-from minillm.quantized_linear import QuantizedLinear
+from minillm.quantized_linear import QuantizedEmbedding, QuantizedLinear
 
 HEAD_DIM_UNIT = 16
 """A head's numbers are taken 16 at a time."""
@@ -44,13 +45,18 @@ class _Layer(ctypes.Structure):
 class _Model(ctypes.Structure):
     _fields_ = [("layers", _ADDRESS), ("norm", _ADDRESS),
                 *((name, _INT) for name in ("num_layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim",
-                                            "cache_format")), ("eps", _FLOAT)]  # fmt: skip
+                                            "cache_format", "has_tiles")), ("eps", _FLOAT)]  # fmt: skip
 
 
 class _Tokens(ctypes.Structure):
     _fields_ = [*((name, _ADDRESS) for name in ("positions", "counts", "tables", "cos", "sin")),
                 *((name, ctypes.c_int64) for name in ("rows_per_block", "rows_per_position", "rows_per_head")),
                 *((name, _INT) for name in ("batch", "blocks_per_table", "block_size", "angles_apart"))]  # fmt: skip
+
+
+def has_tiles() -> bool:
+    """Whether this processor multiplies tiles of bfloat16 numbers, and the system lets us; asked for at first use."""
+    return bool(native_library().has_tiles())
 
 
 @functools.cache
@@ -86,10 +92,11 @@ def _check(model: Llama) -> None:
             f"the C++ passes need a head_dim that is a multiple of {HEAD_DIM_UNIT}, at most"
             f" {MOST_HEAD_DIM:,}, not {config.head_dim}"
         )
-    weights = (linear.weight for linear in model.modules() if isinstance(linear, QuantizedLinear))
+    modules = list(model.modules())
+    weights = (module.weight for module in modules if isinstance(module, QuantizedLinear | QuantizedEmbedding))
     if not all(map(in_one_piece, weights)):
         raise InputError("the C++ passes need quantized weights as `empty_quantized` lays them out")
-    if any(linear.weight.stride(-1) != 1 for linear in model.modules() if isinstance(linear, Linear)):
+    if any(module.weight.stride(-1) != 1 for module in modules if isinstance(module, Linear | nn.Embedding)):
         raise InputError("the C++ passes need weights whose rows lie in one piece")
 
 
@@ -162,6 +169,6 @@ class DescribedModel:
         self._described = _Model(
             ctypes.cast(self._layers, _ADDRESS), address(self._norm), config.num_hidden_layers, config.hidden_size,
             config.intermediate_size, config.num_attention_heads, config.num_key_value_heads, config.head_dim,
-            CACHE_FORMATS[where.keys.dtype], config.rms_norm_eps,
+            CACHE_FORMATS[where.keys.dtype], has_tiles(), config.rms_norm_eps,
         )  # fmt: skip
         return self._described

@@ -14,6 +14,7 @@ struct Model {
     const Layer* layers;
     const float* norm;  // [hidden]
     int32_t num_layers, hidden, intermediate, heads, kv_heads, head_dim, cache_format;
+    int32_t has_tiles;  // whether this processor has them and we may use them
     float eps;
 };
 

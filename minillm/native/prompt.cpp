@@ -7,13 +7,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
 #include <omp.h>
 
+#include "array.h"
 #include "cache.h"
 #include "crew.h"
 #include "pass.h"
@@ -29,8 +28,6 @@ constexpr int KEYS = 512;        // whose scores are held at a time
 constexpr int BOTH = 2 * TILE;   // rows of two tiles, which are multiplied at the same time
 constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while others keep to theirs; see `Crew`
 constexpr int TERMS = 5;         // of powers of two that will be rounded to bfloat16
-
-constexpr u32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Two numbers of each of sixteen tokens, rounded, as tiles want them: the even column below, the odd one above.
 u32x16 paired(f32x16 even, f32x16 odd) {
@@ -62,21 +59,6 @@ f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highes
     const f32x16 least = f32x16{} - 126.0f;
     return below < least ? f32x16{} : power_of_two<TERMS>(below);
 }
-
-// Memory that is written before it is read: to fill it with zeros first would take as long as a layer's norms. It begins where
-// a line begins, so that no row of a tile lies in two.
-template <class Item> class Array {
-  public:
-    explicit Array(size_t size) : items_(new (std::align_val_t(LINE)) Item[size]) {}
-    Item& operator[](size_t i) { return items_[i]; }
-    const Item& operator[](size_t i) const { return items_[i]; }
-
-  private:
-    struct Release {
-        void operator()(Item* items) const { operator delete[](items, std::align_val_t(LINE)); }
-    };
-    std::unique_ptr<Item[], Release> items_;
-};
 
 // Tokens of one sequence that are computed together: `count` of them from `position` on, in strips of their own.
 struct Run {

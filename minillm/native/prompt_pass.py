@@ -8,7 +8,7 @@ from minillm.errors import InputError
 from minillm.kv_cache import Cache
 from minillm.model import Llama
 from minillm.native.build import native_library
-from minillm.native.described_model import DescribedModel
+from minillm.native.described_model import DescribedModel, has_tiles
 from minillm.native.matrix import address
 
 STRIP = 16
@@ -19,11 +19,6 @@ LEAST_TOKENS = 2 * STRIP
 
 MULTIPLE = 32
 """What the sizes of a model have to be a multiple of: the columns that a product of tiles takes at a time."""
-
-
-def has_tiles() -> bool:
-    """Whether this processor multiplies tiles of bfloat16 numbers, and the system lets us; asked for at first use."""
-    return bool(native_library().has_tiles())
 
 
 class NativePromptPass:

@@ -99,8 +99,8 @@ template <int SUMS, int ROWS, int TOKENS> static inline void tile_add_products()
 #endif
 
 // One token's number in each lane.
-typedef float f32x16 __attribute__((vector_size(64)));
 typedef uint32_t u32x16 __attribute__((vector_size(64)));
+constexpr u32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Two rows of tiles, `row_apart` bytes from row to row and `tile_apart` between the two; step by step `step_bytes` further.
 struct TileRows {
@@ -202,5 +202,5 @@ template <int APART> static inline void exchange_all(u32x16* rows) {
         if (!(i & APART)) exchange<APART>(rows[i], rows[i + APART], std::make_index_sequence<TILE>());
 }
 static inline void transpose(u32x16* rows) {
-    exchange_all<1>(rows), exchange_all<2>(rows), exchange_all<4>(rows), exchange_all<8>(rows);
+    exchange_all<8>(rows), exchange_all<4>(rows), exchange_all<2>(rows), exchange_all<1>(rows);
 }

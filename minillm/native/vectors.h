@@ -14,6 +14,7 @@
 
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
+typedef float f32x16 __attribute__((vector_size(64)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
 
@@ -21,7 +22,7 @@ constexpr int LANES = 8;
 
 // As many as one register takes: sixteen with AVX-512, else eight.
 #if defined(__AVX512F__)
-typedef float f32xN __attribute__((vector_size(64)));
+typedef f32x16 f32xN;
 #else
 typedef f32x8 f32xN;
 #endif
@@ -108,16 +109,11 @@ template <class Vector> static inline void store_pair(bf16* to, Vector even, Vec
     store(to, ((rounded(even) >> 16) & 0xffff) | (rounded(odd) & int32_t(0xffff0000u)));
 }
 template <class Vector> static inline void store_rounded(float* to, Vector v) { store(to, v); }
-static inline void store_rounded(bf16* to, f32x8 v) {
-    typedef bf16 Halves __attribute__((vector_size(16)));
-    store(to, __builtin_convertvector(rounded(v) >> 16, Halves));
+template <class Vector> static inline void store_rounded(bf16* to, Vector v) {
+    typedef bf16 Halves __attribute__((vector_size(sizeof(Vector) / 2)));
+    const Halves upper = __builtin_convertvector(rounded(v) >> 16, Halves);
+    std::memcpy(to, &upper, sizeof upper);
 }
-#if defined(__AVX512F__)
-static inline void store_rounded(bf16* to, f32xN v) {
-    typedef bf16 Halves __attribute__((vector_size(32)));
-    store(to, __builtin_convertvector(rounded(v) >> 16, Halves));
-}
-#endif
 
 static inline float widen(float x) { return x; }
 static inline float widen(int8_t x) { return x; }
@@ -138,18 +134,23 @@ static inline float sum(f32x8 v) {
 #endif
 }
 
+static inline f32x8 lower_half(f32x16 v) { return load<f32x8>(&v); }
+static inline f32x8 upper_half(f32x16 v) { return load<f32x8>((const f32x8*)&v + 1); }
+
 static inline f32x8 folded(f32x8 v) { return v; }  // eight sums
-#if defined(__AVX512F__)
-static inline f32x8 folded(f32xN v) {
-    return (f32x8)_mm512_castps512_ps256((__m512)v) + (f32x8)_mm512_extractf64x4_pd((__m512d)v, 1);
-}
-static inline float sum(f32xN v) { return sum(folded(v)); }
-#endif
+static inline f32x8 folded(f32x16 v) { return lower_half(v) + upper_half(v); }
+static inline float sum(f32x16 v) { return sum(folded(v)); }
 
 static inline float largest(f32x8 v) {
-    float result = v[0];
-    for (int i = 1; i < LANES; i++) result = v[i] > result ? v[i] : result;
-    return result;
+    f32x4 most = load<f32x4>(&v);
+    const f32x4 others = load<f32x4>((const f32x4*)&v + 1);
+    most = others > most ? others : most;
+    const float one = most[1] > most[0] ? most[1] : most[0], other = most[3] > most[2] ? most[3] : most[2];
+    return other > one ? other : one;
+}
+static inline float largest(f32x16 v) {
+    const f32x8 a = lower_half(v), b = upper_half(v);
+    return largest(a > b ? a : b);
 }
 
 // The largest magnitude of n numbers, n a multiple of 8; a NaN if there is one among them.
