@@ -12,27 +12,22 @@ from minillm.kv_cache import Cache
 
 @runtime_checkable
 class PromptPass(Protocol):
-    """The layers for many tokens of each sequence. What `takes` refuses, `Llama` computes itself."""
+    """The layers for many tokens of each sequence."""
 
-    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """Whether it can compute these tokens on this cache, and sooner than the model."""
-        ...
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
+        """Hidden states after the final norm. Keys and values are written behind what `cache` holds, not counted in.
 
-    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
-        """Hidden states after the final norm. Keys and values are written behind what `cache` holds, not counted in."""
+        None where it cannot compute these tokens on this cache, or not sooner than `Llama`, which then does it itself.
+        """
         ...
 
 
 @runtime_checkable
 class DecodePass(Protocol):
-    """The layers and the head for the newest token of each sequence. What `takes` refuses, `Llama` computes itself."""
+    """The layers and the head for the newest token of each sequence."""
 
-    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """Whether it can compute these tokens on this cache: one token per sequence, a kind of cache that it knows."""
-        ...
-
-    def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
-        """Hidden states after the final norm. Keys and values are written behind what `cache` holds, not counted in."""
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
+        """As in `PromptPass`. None for all but one token per sequence, and for a kind of cache that it doesn't know."""
         ...
 
     def logits(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"] | None:

@@ -255,8 +255,8 @@ class Llama(nn.Module):
     def forward(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
         """Hidden states of the tokens that follow what `cache` holds. The caller then calls `cache.advance`."""
         for stand_in in (self.decode_pass, self.prompt_pass):
-            if stand_in is not None and stand_in.takes(ids, cache):
-                return stand_in.hidden(ids, cache)  # [B, T, E]
+            if stand_in is not None and (hidden := stand_in.hidden(ids, cache)) is not None:
+                return hidden  # [B, T, E]
         x = scaled(self.embed_tokens(ids), self.config.embedding_multiplier)  # [B, T, E]
         q_len = ids.shape[1]
         cos, sin = self.angles(cache.positions(q_len), cache.length + q_len)  # [B, 1, T, D/2]

@@ -46,10 +46,10 @@ def forward_in_chunks(
     The last chunk is what is left over; its hidden states are given back. Those of the chunks before it are dropped:
     what later tokens need of them is in the cache, and not to hold them is what chunks are for.
     """
-    *earlier, last = tokens.split(chunk_size, dim=1)  # each [B, chunk_size], the last one [B, n]
-    for chunk in earlier:
-        one_pass(model, chunk, cache)
-    return one_pass(model, last, cache)  # [B, n, E]
+    while tokens.shape[1] > chunk_size:
+        one_pass(model, tokens[:, :chunk_size], cache)
+        tokens = tokens[:, chunk_size:]  # [B, those that are left]
+    return one_pass(model, tokens, cache)  # [B, n, E]
 
 
 def one_pass(model: Llama, tokens: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
@@ -85,8 +85,11 @@ def as_batch(ids: Any, model: Llama, batch_size: int) -> Int[Tensor, "batch q_le
         tokens = tokens[None]  # [1, T]
     if tokens.dim() != 2 or tokens.shape[0] != batch_size:
         raise InputError(f"ids of shape {list(tokens.shape)} do not fit a cache of {batch_size} sequences")
-    lowest, highest = int(tokens.min()), int(tokens.max())
+    # A decode step comes with a list of one id, and each tensor operation spared is felt there.
+    is_plain = isinstance(ids, list) and all(type(token_id) is int for token_id in ids)
+    lowest, highest = (min(ids), max(ids)) if is_plain else map(int, tokens.aminmax())
     if lowest < 0 or highest >= model.config.vocab_size:
         wrong = lowest if lowest < 0 else highest
         raise InputError(f"token id {wrong} is outside the vocabulary of {model.config.vocab_size} tokens")
-    return tokens.to(model.device, torch.long)
+    is_ready = (tokens.dtype, tokens.device) == (torch.long, model.device)
+    return tokens if is_ready else tokens.to(model.device, torch.long)

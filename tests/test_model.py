@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from jaxtyping import TypeCheckError
@@ -225,6 +226,15 @@ def test_truncating_to_more_than_is_held_or_less_than_nothing_is_refused(length)
 def test_ids_that_are_no_tokens_are_refused(ids):
     model = random_model()
     with pytest.raises(InputError, match=r"empty|outside the vocabulary"):
+        prefill(model, ids, KVCache(model.config, 10))
+
+
+@pytest.mark.parametrize(
+    "ids", [(3, 107), [True, 107], [3, np.int64(107)], [torch.tensor(107)], np.array([107], np.uint8), [[3, 107]]]
+)
+def test_an_id_outside_the_vocabulary_is_found_in_whatever_it_comes(ids):
+    model = random_model()
+    with pytest.raises(InputError, match="token id 107 is outside the vocabulary of 107 tokens"):
         prefill(model, ids, KVCache(model.config, 10))
 
 

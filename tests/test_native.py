@@ -56,8 +56,8 @@ def both(
     length = cache.length
     native = model.decode_pass
     assert native is not None
-    assert native.takes(ids, cache)
     got = step(model, ids, cache)
+    assert native.hidden(ids, cache) is not None, "the model computed it itself"
     assert cache.length == length, "a pass does not count its token in"
     assert got.dtype == torch.float32
     for mine, theirs in zip(
@@ -249,8 +249,8 @@ def test_requests_of_any_length_in_blocks_in_any_order(dtype, block_size, length
     ids = random_ids(len(lengths), seed=4)
     cache, batch = paged(model, lengths, dtype, block_size)
     assert native is not None
-    assert native.takes(ids, batch)
     got = model.logits(model(ids, batch))[0]  # [N, V]
+    assert native.hidden(ids, batch) is not None, "the model computed it itself"
     other, same_batch = paged(model, lengths, dtype, block_size)
     model.decode_pass = None
     expected = model.logits(model(ids, same_batch))[0]
@@ -390,19 +390,19 @@ class TestWhatItDoesNotTake:
     def test_several_tokens_at_a_time(self, model):
         cache = random_cache(model.config, torch.float32, 5)
         ids = random_ids(2)
-        assert not model.decode_pass.takes(ids, cache)
+        assert model.decode_pass.hidden(ids, cache) is None
         expected = widened(model)(ids, copied(cache, model.config))
         assert torch.equal(model(ids, cache), expected)
 
     def test_no_cache(self, model):
         cache = NoCache(model.config)
-        assert not model.decode_pass.takes(random_ids(1), cache)
+        assert model.decode_pass.hidden(random_ids(1), cache) is None
         assert torch.equal(model(random_ids(1), cache), widened(model)(random_ids(1), NoCache(model.config)))
 
     def test_more_than_64_sequences(self, model):
         cache = random_cache(model.config, torch.float32, 5, 65)
         ids = random_ids(1, batch=65)
-        assert not model.decode_pass.takes(ids, cache)
+        assert model.decode_pass.hidden(ids, cache) is None
         oracle = widened(model)
         hidden = model(ids, cache)
         assert torch.equal(hidden, oracle(ids, copied(cache, model.config)))
@@ -410,7 +410,7 @@ class TestWhatItDoesNotTake:
 
     def test_a_cache_of_another_dtype(self, model):
         cache = KVCache(model.config, 9, dtype=torch.float16)
-        assert not model.decode_pass.takes(random_ids(1), cache)
+        assert model.decode_pass.hidden(random_ids(1), cache) is None
         with pytest.raises(InputError, match=r"this cache holds torch.float16"):
             model(random_ids(1), cache)
 
@@ -423,7 +423,7 @@ class TestWhatItDoesNotTake:
         assert bool((cache.keys[1:] == 7.0).all())
 
     def test_more_sequences_than_the_cache_has(self, model):
-        assert not model.decode_pass.takes(random_ids(1, batch=2), KVCache(model.config, 9))
+        assert model.decode_pass.hidden(random_ids(1, batch=2), KVCache(model.config, 9)) is None
 
 
 @pytest.mark.parametrize("format", [None, *FORMATS])

@@ -27,8 +27,9 @@ def hidden(model: Llama, cache: KVCache | PagedBatch, by_tiles: bool, monkeypatc
     monkeypatch.setattr("minillm.native.described_model.has_tiles", lambda: by_tiles)
     decode_pass = NativeDecodePass(model)
     ids = random_ids(1, batch=rows) if isinstance(cache, KVCache) else random_ids(rows)
-    assert decode_pass.takes(ids, cache)
-    return decode_pass.hidden(ids, cache)
+    computed = decode_pass.hidden(ids, cache)
+    assert computed is not None
+    return computed
 
 
 def difference(model: Llama, make: Callable[[], KVCache | PagedBatch], monkeypatch, rows: int = 1) -> float:

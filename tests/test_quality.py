@@ -89,9 +89,8 @@ def test_decode_goes_through_the_decode_pass(tiny_dir, monkeypatch, capsys):
     asked = []
 
     class Pass:
-        def takes(self, ids, cache):
+        def hidden(self, ids, cache):
             asked.append(tuple(ids.shape))
-            return False
 
         def logits(self, hidden):
             return None

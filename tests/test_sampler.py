@@ -20,6 +20,8 @@ from transformers import (
 from minillm import logits_processors
 from minillm.errors import InputError
 from minillm.sampler import Sampled, SamplerState, SamplingParams, inverse_cdf, likeliest, sample, sample_one
+from minillm.sampler import _as_numbers as as_numbers
+from minillm.sampler import _process as process
 
 VOCAB = 1000
 NO_TOKENS = torch.zeros(1, 0, dtype=torch.long)
@@ -41,17 +43,21 @@ def kept(logits: torch.Tensor) -> list[int]:
 # --- The likeliest --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vocab", [128, 1024, 1000, 49152])  # one block, several, none, many
-def test_the_likeliest_is_the_first_of_the_highest(vocab):
-    scores = torch.stack([random_logits(seed, vocab) for seed in range(5)])  # [5, V]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("vocab", [1, 128, 1000, 49152])
+def test_the_likeliest_is_the_first_of_the_highest(vocab, dtype):
+    scores = torch.stack([random_logits(seed, vocab) for seed in range(5)]).to(dtype)  # [5, V]
     assert torch.equal(likeliest(scores), scores.argmax(dim=-1))
     few = (scores * 2).round()  # many of them tie
     few[1] = -torch.inf
-    few[2, [7, 90, vocab - 1]] = torch.inf
-    few[3, [90, vocab - 1]] = torch.nan
+    few[2, [vocab // 3, vocab // 2, vocab - 1]] = torch.inf
+    few[3, [vocab // 2, vocab - 1]] = torch.nan
     assert torch.equal(likeliest(few), few.argmax(dim=-1))
     apart = scores.T.contiguous().T  # a row's numbers are no neighbours
     assert torch.equal(likeliest(apart), scores.argmax(dim=-1))
+    assert torch.equal(likeliest(few[:, ::3]), few[:, ::3].argmax(dim=-1))
+    assert torch.equal(likeliest(few[:1].expand(4, -1)), few[:1].argmax(dim=-1).expand(4))
+    assert torch.equal(likeliest(scores.clone().requires_grad_()), scores.argmax(dim=-1))
     assert likeliest(scores[:0]).shape == (0,)
 
 
@@ -292,6 +298,15 @@ def test_sampling_leaves_the_callers_logits_alone():
     assert torch.equal(logits, before)
 
 
+def test_logits_that_nobody_asks_to_change_are_not_copied():
+    logits = torch.stack([random_logits(8), random_logits(9)])
+    plain, biased = SamplingParams(logprobs=2), SamplingParams(logit_bias={0: 9.0})
+    assert process(logits, [plain, plain], [SamplerState(plain, [1]) for _ in range(2)]) is logits
+    processed = process(logits, [plain, biased], [SamplerState(plain), SamplerState(biased)])
+    assert torch.equal(processed[0], logits[0])
+    assert processed[1, 0] == logits[1, 0] + 9.0
+
+
 def test_every_step_does_nothing_at_its_neutral_value():
     params = SamplingParams(temperature=1.0)
     state = SamplerState(params, prompt_token_ids=[1, 2])
@@ -489,6 +504,29 @@ def test_alternatives_that_tie_come_in_the_order_of_their_ids():
         chosen = sample_one(logits, params, SamplerState(params))
         assert chosen.top_logprobs is not None
         assert [token_id for token_id, _ in chosen.top_logprobs] == expected
+
+
+class Elsewhere(torch.Tensor):
+    """A tensor that says it is not on the CPU, and counts how often its numbers are asked for."""
+
+    copies = 0
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda")
+
+    def tolist(self) -> list[list[float]]:
+        Elsewhere.copies += 1
+        return super().tolist()
+
+
+def test_what_was_chosen_comes_from_another_device_in_one_copy(monkeypatch):
+    monkeypatch.setattr(Elsewhere, "copies", 0)
+    columns = torch.tensor([[2**24 + 1], [3]]), torch.tensor([[-0.1], [-2.0]]), torch.tensor([[7.5], [-math.inf]])
+    here = [tuple(row) for row in as_numbers(*columns)]
+    there = [tuple(row) for row in as_numbers(*(column.as_subclass(Elsewhere) for column in columns))]
+    assert there == here == [(2**24 + 1, columns[1][0].item(), 7.5), (3, -2.0, -math.inf)]
+    assert Elsewhere.copies == 1
 
 
 def test_alternatives_are_reported_only_on_request():

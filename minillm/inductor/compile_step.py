@@ -55,7 +55,7 @@ def compile_step(step: torch.nn.Module, args: tuple[Any, ...], dynamic_shapes: A
     with torch.no_grad():
         graph = torch.export.export(step, args, dynamic_shapes=dynamic_shapes, strict=False).module().graph
         for checks in graph.find_nodes(op="call_module", target="_guards_fn"):
-            graph.erase_node(checks)  # `takes` has checked, once per step and not once per layer
+            graph.erase_node(checks)  # `hidden` has checked, once per step and not once per layer
         # Called with flat arguments: taking a tree apart at every call costs 15 µs.
         graph.set_codegen(CodeGen())
         graph_module = torch.fx.GraphModule(torch.nn.Module(), graph)

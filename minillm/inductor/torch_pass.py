@@ -73,20 +73,20 @@ class TorchDecodePass:
         self._graphs = CudaGraphs() if on_cuda else None
         self.compile_s = time.perf_counter() - started
 
-    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """One new token behind at least one other, for a batch size compiled for, with room in a plain KVCache."""
-        return (
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
+        """Hidden states after the final norm; k and v are in the cache, which is left to the caller to advance.
+
+        It takes one new token behind at least one other, for a batch size compiled for, with room in a plain KVCache.
+        """
+        if not (
             type(cache) is KVCache
             and ids.shape[1] == 1
             and ids.shape[0] == cache.batch_size
             and cache.batch_size in self._run_layer
             and 1 <= cache.length < cache.max_seq_len
             and (cache.keys.dtype, cache.keys.device) == (self.model.dtype, self.model.device)
-        )
-
-    def hidden(self, ids: Int[Tensor, "batch 1"], cache: Cache) -> Float[Tensor, "batch 1 hidden"]:
-        """Hidden states after the final norm; k and v are in the cache, which is left to the caller to advance."""
-        assert isinstance(cache, KVCache)
+        ):
+            return None
         self._position.fill_(cache.length)
         self._ids[cache.batch_size].copy_(ids)
         kv_len = min(math.ceil((cache.length + 1) / self.kv_block) * self.kv_block, cache.max_seq_len)

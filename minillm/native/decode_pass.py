@@ -34,15 +34,14 @@ class NativeDecodePass:
         self._table, self._head = (matrix_of(end.weight) for end in (model.embed_tokens, model.lm_head))
         self._angles_of: Sequence[int] = ()  # the positions that `_cos` and `_sin` are for
 
-    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """One token each for up to 64 sequences, on a cache that has a place for them."""
-        where = self._described.placement(ids, cache)
-        return where is not None and ids.numel() == len(where.positions) <= MOST_ROWS
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
+        """Hidden states after the final norm, float32.
 
-    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
-        """Hidden states after the final norm, float32."""
-        where = self._described.placement(ids, cache)
-        assert where is not None, "see takes"
+        It takes one token each for up to 64 sequences, on a cache that has a place for them.
+        """
+        where = self._described.placement(ids, cache) if ids.numel() <= MOST_ROWS else None
+        if where is None or ids.numel() != len(where.positions):
+            return None
         x = self._embedded(ids)  # [B, T, E]
         self._described.run(self._library.decode_layers, where, x, self._angles(where.positions))
         return x
@@ -53,7 +52,7 @@ class NativeDecodePass:
         rows = hidden.numel() // width
         if rows > MOST_ROWS or width != self._head.columns:
             return None
-        x = hidden.reshape(rows, width).float().contiguous()  # [rows, E]
+        x = hidden.float().contiguous()  # [..., E]
         scores = torch.empty(*hidden.shape[:-1], self._head.rows, dtype=torch.float32)  # [..., V]
         self._library.multiply_rows(ctypes.byref(self._head), address(x), rows, address(scores))
         return scores

@@ -38,17 +38,14 @@ class NativePromptPass:
         if not has_tiles():
             raise InputError("this processor cannot multiply tiles of bfloat16 numbers")
 
-    def takes(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> bool:
-        """A few dozen tokens or more, unless they are of so many sequences that most of the strips would be empty."""
-        if ids.numel() < LEAST_TOKENS:
-            return False
-        where = self._described.placement(ids, cache)
-        return where is not None and 2 * ids.numel() >= STRIP * sum(-(-count // STRIP) for count in where.counts)
+    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
+        """Hidden states after the final norm, bfloat16.
 
-    def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"]:
-        """Hidden states after the final norm, bfloat16."""
-        where = self._described.placement(ids, cache)
-        assert where is not None, "see takes"
+        It takes a few dozen tokens or more, unless they are of so many sequences that most strips would be empty.
+        """
+        where = self._described.placement(ids, cache) if ids.numel() >= LEAST_TOKENS else None
+        if where is None or 2 * ids.numel() < STRIP * sum(-(-count // STRIP) for count in where.counts):
+            return None
         x = self._model.embed_tokens(ids).contiguous()  # [B, T, E]
         q_len, half_dim = ids.shape[1], self._model.config.head_dim // 2
         angles = self._model.angles(cache.positions(q_len), cache.length + q_len)  # 2 x [B, 1, T, D/2]
