@@ -156,16 +156,17 @@ static void attend(const float* q, int kv_heads, int queries, const CacheView& c
 static void join_parts(const Part* parts, int count, int stride, int head_dim, float* out) {
     float highest = -INFINITY, total = 0;
     for (int n = 0; n < count; n++) highest = std::max(highest, parts[n * stride].highest);
-    std::memset(out, 0, head_dim * sizeof(float));
     for (int first = 0; first < count; first += LANES) {
         const int some = std::min(LANES, count - first);
+        const Part* here = parts + first * stride;
         f32x8 shrink{};
-        for (int n = 0; n < some; n++) shrink[n] = parts[(first + n) * stride].highest - highest;
+        for (int n = 0; n < some; n++) shrink[n] = here[n * stride].highest - highest;
         shrink = exponential(shrink);
-        for (int n = 0; n < some; n++) {
-            const Part& part = parts[(first + n) * stride];
-            total += shrink[n] * part.total;
-            for (int i = 0; i < head_dim; i++) out[i] += shrink[n] * part.mixed[i];
+        for (int n = 0; n < some; n++) total += shrink[n] * here[n * stride].total;
+        for (int i = 0; i < head_dim; i += LANES) {
+            f32x8 mixed = first ? load8(out + i) : f32x8{};
+            for (int n = 0; n < some; n++) mixed += shrink[n] * load8(here[n * stride].mixed + i);
+            store(out + i, mixed);
         }
     }
     for (int i = 0; i < head_dim; i++) out[i] /= total;

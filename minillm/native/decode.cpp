@@ -96,10 +96,10 @@ int spans_of(int length, int wanted) {
     return std::max({1, std::min(length / LEAST_POSITIONS, wanted), length / MOST_POSITIONS});
 }
 
-// Where a span begins: with a whole block.
+// Where a span begins: with a whole block. The last span has the new token besides, and no block more than another one.
 int start_of(int span, int spans, int length) {
-    const int blocks = (length + BLOCK - 1) / BLOCK;
-    return std::min(length, int(int64_t(blocks) * span / spans) * BLOCK);
+    const int64_t blocks = (length + BLOCK - 1) / BLOCK;
+    return std::min(length, int((blocks * span + spans - 1) / spans) * BLOCK);
 }
 
 // Where products go: that of row r for sequence b to `first[b * apart + r - row]`, in the place of what is there, or added.

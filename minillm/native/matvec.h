@@ -26,8 +26,11 @@ struct Activation {
     float* last_sums; // [8]: those of the groups behind the last whole eight, behind zeros
 };
 
-// To the nearest codes. `sharing` neighbouring groups have the same scale.
-template <class Code> static void quantize(const Activation& x, int columns, int sharing, Code* codes) {
+// To the nearest codes. `sharing` neighbouring groups have the same scale. The half of group g that begins with its number i goes
+// to `place(g, i)`.
+template <class Code, class Place>
+static void quantize(const Activation& x, int columns, int sharing, Code* codes, Place place) {
+    typedef Code Codes __attribute__((vector_size(HALF * sizeof(Code))));
     constexpr float limit = std::numeric_limits<Code>::max();
     const int groups = columns / GROUP, left = groups % LANES;
     float most = 0;
@@ -35,34 +38,29 @@ template <class Code> static void quantize(const Activation& x, int columns, int
         const float* values = x.values + g * GROUP;
         if (g % sharing == 0) most = largest_magnitude(values, std::min(sharing, groups - g) * GROUP);
         const float to_code = most > 0 ? limit / most : 0;
-        int total = 0;
-        for (int i = 0; i < GROUP; i++) {
+        f32x16 total{};
+        for (int i = 0; i < GROUP; i += HALF) {
             // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number.
-            const int code = int((values[i] * to_code + 12582912.0f) - 12582912.0f);
-            codes[g * GROUP + i] = Code(code);
+            const f32x16 code = (load<f32x16>(values + i) * to_code + 12582912.0f) - 12582912.0f;
             total += code;
+            const Codes half = __builtin_convertvector(__builtin_convertvector(code, i32x16), Codes);
+            std::memcpy(codes + place(g, i), &half, sizeof half);
         }
         x.scale[g] = most / limit;
-        x.sum[g] = x.scale[g] * total;
+        x.sum[g] = x.scale[g] * sum(total);
     }
     for (int i = 0; i < LANES; i++) x.last_sums[i] = i < LANES - left ? 0 : x.sum[groups - LANES + i];
 }
 
 static void quantize(const Activation& x, const Matrix& w) {
-    w.format >= Q4_0 ? quantize(x, w.columns, 1, x.coarse) : quantize(x, w.columns, QUAD, x.fine);
+    auto in_order = [](int g, int i) { return g * GROUP + i; };
+    w.format >= Q4_0 ? quantize(x, w.columns, 1, x.coarse, in_order) : quantize(x, w.columns, QUAD, x.fine, in_order);
 }
 
-// The order in which codes of 4 bits are unpacked. A group's 16 bytes hold codes 0..15 in their lower halves and 16..31
-// in their upper ones, so a quad of groups gives first all first halves, then all second halves.
-static void arrange_for_nibbles(const Activation& x, int columns) {
-    int8_t second[QUAD * HALF];
-    for (int8_t* quad = x.coarse; quad < x.coarse + columns; quad += QUAD * GROUP) {
-        for (int g = 0; g < QUAD; g++) {
-            std::copy_n(quad + g * GROUP + HALF, HALF, second + g * HALF);
-            std::copy_n(quad + g * GROUP, HALF, quad + g * HALF);
-        }
-        std::copy_n(second, QUAD * HALF, quad + QUAD * HALF);
-    }
+// In the order in which codes of 4 bits are unpacked. A group's 16 bytes hold codes 0..15 in their lower halves and 16..31 in
+// their upper ones, so a quad of groups gives first all first halves, then all second halves.
+static void quantize_for_nibbles(const Activation& x, int columns) {
+    quantize(x, columns, 1, x.coarse, [](int g, int i) { return (g / QUAD * 2 * QUAD + i / HALF * QUAD + g % QUAD) * HALF; });
 }
 
 static void make_ready(const Activation& x, const Matrix& w) {
@@ -71,7 +69,7 @@ static void make_ready(const Activation& x, const Matrix& w) {
         case BFLOAT16: arrange<f32xN>(x.values, w.columns, x.arranged, (bf16*)0); break;
         case INT8:
         case Q8_0: quantize(x, w); break;
-        default: quantize(x, w), arrange_for_nibbles(x, w.columns);
+        default: quantize_for_nibbles(x, w.columns);
     }
 }
 
@@ -136,8 +134,10 @@ static inline void code_dots(const char* w, int64_t apart, int bytes, int groups
             for (int n = 0; n < bytes; n += LINE) fetch_ahead(w + r * apart + n, AHEAD);
             total[r] += products(w + r * apart, g, QUAD, r);
         }
-    if (g < groups)
-        for (int r = 0; r < ROWS; r++) total[r] += products(w + r * apart, g, groups - g, r);
+    for (int r = 0; r < ROWS; r++) {  // what is left, and the scales behind it
+        for (int n = 0; n < 2 * LINE; n += LINE) fetch_ahead(w + r * apart + n, AHEAD);
+        if (g < groups) total[r] += products(w + r * apart, g, groups - g, r);
+    }
     std::copy(total, total + ROWS, out);
 }
 

@@ -16,6 +16,7 @@ typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x16 __attribute__((vector_size(64)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef int32_t i32x16 __attribute__((vector_size(64)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
 
 constexpr int LANES = 8;
@@ -153,16 +154,20 @@ static inline float largest(f32x16 v) {
     return largest(a > b ? a : b);
 }
 
-// The largest magnitude of n numbers, n a multiple of 8; a NaN if there is one among them.
+// The largest magnitude of n numbers, n a multiple of 16; a NaN if there is one among them. Without their signs, numbers have the
+// order of their bits as whole numbers, and what is no number comes behind all of them.
 static inline float largest_magnitude(const float* x, int n) {
-    f32x8 most{};
-    for (int i = 0; i < n; i += LANES) {
-        const f32x8 v = (f32x8)(load<i32x8>(x + i) & 0x7fffffff);  // without its sign
-        most = (v > most) | (v != v) ? v : most;
+    typedef int32_t i32x4 __attribute__((vector_size(16)));
+    i32x16 most{};
+    for (int i = 0; i < n; i += 2 * LANES) {
+        const i32x16 v = load<i32x16>(x + i) & 0x7fffffff;
+        most = v > most ? v : most;
     }
-    float result = 0;
-    for (int i = 0; i < LANES; i++) result = most[i] > result || most[i] != most[i] ? most[i] : result;
-    return result;
+    auto larger = [](auto a, auto b) { return a > b ? a : b; };
+    const i32x8 eight = larger(load<i32x8>(&most), load<i32x8>((const i32x8*)&most + 1));
+    const i32x4 four = larger(load<i32x4>(&eight), load<i32x4>((const i32x4*)&eight + 1));
+    const int32_t one = larger(larger(four[0], four[1]), larger(four[2], four[3]));
+    return load<float>(&one);
 }
 
 // The sums of eight vectors: additions of neighbours, until each vector has come down to one number.
