@@ -11,7 +11,7 @@
 #include "vectors.h"
 #include "weights.h"
 
-constexpr int AHEAD = 1024;  // bytes: what lies there is asked for
+constexpr int AHEAD = 1024;  // bytes: what lies there is asked for; twice as far where there are more bytes to a product
 constexpr int STREAMS = 4;   // places in which a matrix is read at the same time: memory is faster so
 
 // The vector as a matrix wants it: in float32, or in codes with scales. For weights of 8 bits codes have 16, so that next to
@@ -81,7 +81,7 @@ static inline void float_dots(const Number* w, int64_t apart, const float* x, in
     for (; i + 2 * WIDE <= columns; i += 2 * WIDE)
         for (int r = 0; r < ROWS; r++) {
             const Number* numbers = w + r * apart + i;
-            for (size_t n = 0; n < 2 * WIDE * sizeof(Number); n += LINE) fetch_ahead((const char*)numbers + n, AHEAD);
+            for (size_t n = 0; n < 2 * WIDE * sizeof(Number); n += LINE) fetch_ahead((const char*)numbers + n, 2 * AHEAD);
             load_pair(numbers, one, other);
             even[r] += one * load<f32xN>(x + i), odd[r] += other * load<f32xN>(x + i + WIDE);
         }
