@@ -19,26 +19,21 @@ constexpr int QUAD = 4;
 
 #if WITH_VNNI
 
-static inline __m512i load_bytes(const void* from, int count) {  // at most 64; zeros behind them
-    return _mm512_maskz_loadu_epi8(count >= 64 ? ~0ull : count > 0 ? (1ull << count) - 1 : 0, from);
-}
-static inline __m512 spread(f32x4 scales, __m512i which) {
-    return _mm512_permutexvar_ps(which, _mm512_castps128_ps512((__m128)scales));
-}
-
 // The products of a group, added to 16 sums: 2 to each.
 static inline WholeSums add_products(const int8_t* w, const int16_t* x, WholeSums to) {
     return (WholeSums)_mm512_dpwssd_epi32((__m512i)to, _mm512_cvtepi8_epi16(load<__m256i>(w)), load<__m512i>(x));
 }
 
-// Groups of codes of 4 bits with their scales.
-static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32x4 scales, int groups) {
-    const __m512i bytes = load_bytes(w, groups * HALF), low_half = _mm512_set1_epi8(15);
-    __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, low_half), load<__m512i>(x));
-    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_half);
-    sums = _mm512_dpbusd_epi32(sums, high, load<__m512i>(x + QUAD * HALF));
+// A quad of groups of codes of 4 bits, whose bytes are given: four sums for each group.
+static inline __m512i nibble_products(__m512i bytes, const int8_t* x) {
+    const __m512i low_half = _mm512_set1_epi8(15), high = _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_half);
+    const __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_and_si512(bytes, low_half), load<__m512i>(x));
+    return _mm512_dpbusd_epi32(sums, high, load<__m512i>(x + QUAD * HALF));
+}
+static inline Sums scaled(__m512i sums, Sums scales, int quad) {  // with the scales of four quads
     const __m512i four_of_each = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)spread(scales, four_of_each);
+    const __m512i which = _mm512_add_epi32(four_of_each, _mm512_set1_epi32(QUAD * quad));
+    return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)_mm512_permutexvar_ps(which, (__m512)scales);
 }
 
 static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m256)v); }

@@ -170,13 +170,14 @@ CacheKernels kernels_of(const Model& m) {
 class Pass {
   public:
     Pass(const Model& model, const Tokens& tokens, float* x, int threads)
-        : m(model), t(tokens), keeping(kernels_of(model)), cached(row_access(model.cache_format)), x(x), queries(m.heads / m.kv_heads),
-          qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
+        : m(model), t(tokens), keeping(kernels_of(model)), cached(row_access(model.cache_format)), x(x),
+          queries(m.heads / m.kv_heads), qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width), activated(size_t(t.batch) * m.intermediate),
           up(activated.size()) {
         size_t count = 0;
         for (int b = 0; b < t.batch; b++) {
-            const int length = t.positions[b] + 1, spans = spans_of(length, (SPANS_PER_THREAD * threads + t.batch - 1) / t.batch);
+            const int length = t.positions[b] + 1, wanted = (SPANS_PER_THREAD * threads + t.batch - 1) / t.batch;
+            const int spans = spans_of(length, wanted);
             first_part.push_back(count);
             for (int span = 0; span < spans; span++, count += m.heads)
                 pieces.push_back({b, start_of(span, spans, length), start_of(span + 1, spans, length), count});

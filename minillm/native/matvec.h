@@ -26,8 +26,8 @@ struct Activation {
     float* last_sums; // [8]: those of the groups behind the last whole eight, behind zeros
 };
 
-// To the nearest codes. `sharing` neighbouring groups have the same scale. The half of group g that begins with its number i goes
-// to `place(g, i)`.
+// To the nearest codes. `sharing` neighbouring groups have the same scale. The half of group g that begins with its number i
+// goes to `place(g, i)`.
 template <class Code, class Place>
 static void quantize(const Activation& x, int columns, int sharing, Code* codes, Place place) {
     typedef Code Codes __attribute__((vector_size(HALF * sizeof(Code))));
@@ -141,6 +141,52 @@ static inline void code_dots(const char* w, int64_t apart, int bytes, int groups
     std::copy(total, total + ROWS, out);
 }
 
+// The same for rows of codes of 4 bits, with a scale for each group: the row's at `scale`, and the vector's. With AVX-512 a
+// register holds the scales of four quads.
+#if WITH_VNNI
+template <int ROWS>
+static inline void nibble_dots(const char* w, const char* scale, int64_t apart, int groups, const Activation& x, Sums* out) {
+    std::fill_n(out, ROWS, Sums{});
+    for (int g = 0; g < groups; g += WIDE) {
+        const int left = std::min(WIDE, groups - g);
+        const __mmask16 there = (1u << left) - 1;
+        const __m512 x_scales = _mm512_maskz_loadu_ps(there, x.scale + g);
+        Sums scales[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            const __m256i halves = _mm256_maskz_loadu_epi16(there, scale + r * apart + g * sizeof(uint16_t));
+            scales[r] = (Sums)_mm512_mul_ps(_mm512_cvtph_ps(halves), x_scales);
+        }
+        const char* codes = w + g * HALF;
+        const int8_t* vector = x.coarse + g * GROUP;
+        auto add = [&](int quad, auto bytes) {
+            for (int r = 0; r < ROWS; r++) {
+                const char* here = codes + r * apart + quad * QUAD * HALF;
+                fetch_ahead(here, AHEAD);
+                out[r] += scaled(nibble_products(bytes(here), vector + quad * QUAD * GROUP), scales[r], quad);
+            }
+        };
+        auto whole = [](const char* from) { return load<__m512i>(from); };
+        if (left == WIDE) {
+            add(0, whole), add(1, whole), add(2, whole), add(3, whole);
+            continue;
+        }
+        const int quads = left / QUAD, rest = left % QUAD;
+        for (int quad = 0; quad < quads; quad++) add(quad, whole);
+        const __mmask64 behind = (1ull << rest * HALF) - 1;
+        if (rest) add(quads, [&](const char* from) { return _mm512_maskz_loadu_epi8(behind, from); });
+    }
+    for (int r = 0; r < ROWS; r++) fetch_ahead(scale + r * apart, AHEAD);
+}
+#else
+template <int ROWS>
+static inline void nibble_dots(const char* w, const char* scale, int64_t apart, int groups, const Activation& x, Sums* out) {
+    code_dots<ROWS>(w, apart, QUAD * HALF, groups, out, [&](const char* codes, int g, int n, int r) {
+        const f32x4 scales = four_scales((const uint16_t*)(scale + r * apart) + g, x.scale + g, n);
+        return scaled_nibble_products((const uint8_t*)codes, x.coarse + g * GROUP, scales, n);
+    });
+}
+#endif
+
 // ROWS rows of W, `apart` rows from one to the next, times x, which `make_ready` has made ready for W.
 template <int ROWS>
 static inline void row_dots(const Matrix& w, int row, int apart, const Activation& x, float* out) {
@@ -150,7 +196,6 @@ static inline void row_dots(const Matrix& w, int row, int apart, const Activatio
     if (w.format == FLOAT32) return float_dots<ROWS>((const float*)codes, bytes / sizeof(float), x.arranged, columns, out);
     if (w.format == BFLOAT16) return float_dots<ROWS>((const bf16*)codes, bytes / sizeof(bf16), x.arranged, columns, out);
     const char *scale = (const char*)w.scale + at, *minimum = w.minimum ? (const char*)w.minimum + at : nullptr;
-    auto scales = [&](int g, int n, int r) { return four_scales((const uint16_t*)(scale + r * bytes) + g, x.scale + g, n); };
     Sums sums[ROWS];
     if (w.format == INT8)
         code_dots<ROWS>(codes, bytes, QUAD * GROUP, groups, sums, [&](const char* codes, int g, int n, int) {
@@ -158,12 +203,11 @@ static inline void row_dots(const Matrix& w, int row, int apart, const Activatio
         });
     else if (w.format == Q8_0)
         code_dots<ROWS>(codes, bytes, QUAD * GROUP, groups, sums, [&](const char* codes, int g, int n, int r) {
-            return scaled_products((const int8_t*)codes, x.fine + g * GROUP, scales(g, n, r), n);
+            const f32x4 scales = four_scales((const uint16_t*)(scale + r * bytes) + g, x.scale + g, n);
+            return scaled_products((const int8_t*)codes, x.fine + g * GROUP, scales, n);
         });
     else
-        code_dots<ROWS>(codes, bytes, QUAD * HALF, groups, sums, [&](const char* codes, int g, int n, int r) {
-            return scaled_nibble_products((const uint8_t*)codes, x.coarse + g * GROUP, scales(g, n, r), n);
-        });
+        nibble_dots<ROWS>(codes, scale, bytes, groups, x, sums);
     for (int r = 0; r < ROWS; r++) {
         if (w.format == Q4_0) sums[r] -= widened(8 * offsets((const uint16_t*)(scale + r * bytes), x, groups));
         if (w.format == Q4_1) sums[r] += widened(offsets((const uint16_t*)(minimum + r * bytes), x, groups));

@@ -74,7 +74,8 @@ static void arrange_in_columns(const float* q, int queries, int head_dim, u32x16
 class TileAttention {
   public:
     TileAttention(const bf16* keys, const bf16* values, const Span& span, int head_dim, CacheAhead& ahead)
-        : keys_(keys), values_(values), where_(span.where), from_(span.from), to_(span.to), head_dim_(head_dim), ahead_(ahead) {}
+        : keys_(keys), values_(values), where_(span.where), from_(span.from), to_(span.to), head_dim_(head_dim),
+          ahead_(ahead) {}
 
     // queries: at most SCORED, arranged in columns.
     void attend(const u32x16* q, int queries, Part* parts) {
@@ -102,8 +103,8 @@ class TileAttention {
     f32x16 mixed_[2][2][TILE];
     bf16 copies_[TOGETHER][TILE * MOST_TILE_HEAD_DIM];
 
-    // Sixteen positions from `from` on, as a tile takes them: in the cache, where they are equally far apart there; else copied,
-    // with zeros behind the last.
+    // Sixteen positions from `from` on, as a tile takes them: in the cache, where they are equally far apart there; else
+    // copied, with zeros behind the last.
     struct Laid {
         const bf16* first;
         int64_t apart;  // bytes

@@ -154,8 +154,8 @@ static inline float largest(f32x16 v) {
     return largest(a > b ? a : b);
 }
 
-// The largest magnitude of n numbers, n a multiple of 16; a NaN if there is one among them. Without their signs, numbers have the
-// order of their bits as whole numbers, and what is no number comes behind all of them.
+// The largest magnitude of n numbers, n a multiple of 16; a NaN if there is one among them. Without their signs, numbers have
+// the order of their bits as whole numbers, and what is no number comes behind all of them.
 static inline float largest_magnitude(const float* x, int n) {
     typedef int32_t i32x4 __attribute__((vector_size(16)));
     i32x16 most{};
