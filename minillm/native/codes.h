@@ -36,7 +36,7 @@ static inline Sums scaled(__m512i sums, Sums scales, int quad) {  // with the sc
     return (Sums)_mm512_cvtepi32_ps(sums) * (Sums)_mm512_permutexvar_ps(which, (__m512)scales);
 }
 
-static inline Sums widened(f32x8 v) { return (Sums)_mm512_zextps256_ps512((__m256)v); }
+static inline __mmask16 first_lanes(int count) { return (1u << (count < WIDE ? count : WIDE)) - 1; }
 
 #else
 
@@ -93,7 +93,6 @@ static inline Sums scaled_nibble_products(const uint8_t* w, const int8_t* x, f32
     if (g < groups) total[0] += product_of_one_group(w + g * HALF, x + g * HALF, x + (QUAD + g) * HALF) * scales[g];
     return total;
 }
-static inline Sums widened(f32x8 v) { return v; }
 
 #endif
 

@@ -85,10 +85,10 @@ static inline void float_dots(const Number* w, int64_t apart, const float* x, in
             load_pair(numbers, one, other);
             even[r] += one * load<f32xN>(x + i), odd[r] += other * load<f32xN>(x + i + WIDE);
         }
-    for (int r = 0; r < ROWS; r++) {
-        out[r] = sum(even[r] + odd[r]);
+    for (int r = 0; r < ROWS; r++) even[r] += odd[r];
+    sums_of<ROWS>(even, out);
+    for (int r = 0; r < ROWS; r++)
         for (int n = i; n < columns; n++) out[r] += widen(w[r * apart + n]) * x[n];
-    }
 }
 
 static inline f32x8 halves8(const uint16_t* p) {
@@ -111,15 +111,24 @@ static inline f32x4 four_scales(const uint16_t* scale, const float* x, int group
     return all;
 }
 
-// What the least values of a row's groups contribute: least[g] * (the sum of x in group g), in eight sums.
-static inline f32x8 offsets(const uint16_t* least, const Activation& x, int groups) {
-    f32x8 total{};
+// What the least values of a row's groups contribute: least[g] * (the sum of x in group g).
+static inline Sums offsets(const char* at, const Activation& x, int groups) {
+    Sums total{};
+#if WITH_VNNI
+    for (int g = 0; g < groups; g += WIDE) {
+        const __mmask16 there = first_lanes(groups - g);
+        const __m512 least = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(there, at + g * sizeof(uint16_t)));
+        total += (Sums)least * (Sums)_mm512_maskz_loadu_ps(there, x.sum + g);
+    }
+#else
+    const uint16_t* least = (const uint16_t*)at;
     if (groups < LANES) {
-        for (int g = 0; g < groups; g++) total[g] = from_half(least[g]) * x.sum[g];
+        for (int g = 0; g < groups; g++) total[g] += from_half(least[g]) * x.sum[g];
         return total;
     }
     for (int g = 0; g + LANES <= groups; g += LANES) total += halves8(least + g) * load8(x.sum + g);
     if (groups % LANES) total += halves8(least + groups - LANES) * load8(x.last_sums);
+#endif
     return total;
 }
 
@@ -149,7 +158,7 @@ static inline void nibble_dots(const char* w, const char* scale, int64_t apart, 
     std::fill_n(out, ROWS, Sums{});
     for (int g = 0; g < groups; g += WIDE) {
         const int left = std::min(WIDE, groups - g);
-        const __mmask16 there = (1u << left) - 1;
+        const __mmask16 there = first_lanes(left);
         const __m512 x_scales = _mm512_maskz_loadu_ps(there, x.scale + g);
         Sums scales[ROWS];
         for (int r = 0; r < ROWS; r++) {
@@ -209,9 +218,9 @@ static inline void row_dots(const Matrix& w, int row, int apart, const Activatio
     else
         nibble_dots<ROWS>(codes, scale, bytes, groups, x, sums);
     for (int r = 0; r < ROWS; r++) {
-        if (w.format == Q4_0) sums[r] -= widened(8 * offsets((const uint16_t*)(scale + r * bytes), x, groups));
-        if (w.format == Q4_1) sums[r] += widened(offsets((const uint16_t*)(minimum + r * bytes), x, groups));
-        out[r] = sum(sums[r]);
-        if (w.format == INT8) out[r] *= ((const float*)w.scale)[row + r * apart];
+        if (w.format == Q4_0) sums[r] -= 8 * offsets(scale + r * bytes, x, groups);
+        if (w.format == Q4_1) sums[r] += offsets(minimum + r * bytes, x, groups);
     }
+    sums_of<ROWS>(sums, out);
+    for (int r = 0; r < ROWS && w.format == INT8; r++) out[r] *= ((const float*)w.scale)[row + r * apart];
 }

@@ -184,6 +184,26 @@ static inline f32x8 sums(const f32x8* v) {
 #endif
 }
 
+// The sums of COUNT vectors, of one or of four: in the same order, so that the last digit does not depend on the company.
+template <int COUNT, class Vector> static inline void sums_of(const Vector* v, float* out) {
+    static_assert(COUNT == 1 || COUNT == 4);
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<Vector, f32x16>) {
+        // Neighbours change places, so that one addition serves two vectors, and the next one all four.
+        auto pairs = [&](int i, int j) {
+            const __m512 a = (__m512)v[i % COUNT], b = (__m512)v[j % COUNT];
+            return (__m512d)_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+        };
+        const __m512d one = pairs(0, 1), other = pairs(2, 3);
+        const f32x8 eight = folded((f32x16)_mm512_unpacklo_pd(one, other) + (f32x16)_mm512_unpackhi_pd(one, other));
+        const f32x4 all = load<f32x4>(&eight) + load<f32x4>((const f32x4*)&eight + 1);
+        std::memcpy(out, &all, COUNT * sizeof(float));
+        return;
+    }
+#endif
+    for (int i = 0; i < COUNT; i++) out[i] = sum(v[i]);
+}
+
 // The value of a float16, from its bits: sign, 5 bits of exponent, 10 of fraction.
 static inline float from_half(uint16_t half) {
 #if WITH_AVX2
