@@ -1,5 +1,7 @@
-"""The decode pass in C++, for the CPU.
+"""The passes in C++, for the CPU.
 
-`decode.cpp` is the pass; `matvec.h` multiplies a matrix in one of six formats with a vector, `attention.h` attends over
-the cache, `crew.h` shares the work among threads, `vectors.h` computes with eight numbers at a time.
+`decode.cpp` is a decode step: `matvec.h` multiplies a matrix in one of six formats with a vector, `matmul.h` with a few
+vectors, `attention.h` attends over the cache, and `tile_attention.h` does it on processors with tiles (`tiles.h`).
+`prompt.cpp` is the pass of a prompt, on such processors; `rows.cpp` has what lies between two of PyTorch's products on
+others. `crew.h` shares the work among threads, `vectors.h` computes with eight or sixteen numbers at a time.
 """
