@@ -425,6 +425,10 @@ class TestWhatItDoesNotTake:
     def test_more_sequences_than_the_cache_has(self, model):
         assert model.decode_pass.hidden(random_ids(1, batch=2), KVCache(model.config, 9)) is None
 
+    def test_ids_on_another_device(self, model):
+        """There is nothing at their address."""
+        assert model.decode_pass.hidden(random_ids(1).to("meta"), KVCache(model.config, 9)) is None
+
 
 @pytest.mark.parametrize("format", [None, *FORMATS])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

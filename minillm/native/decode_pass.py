@@ -37,9 +37,10 @@ class NativeDecodePass:
     def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
         """Hidden states after the final norm, float32.
 
-        It takes one token each for up to 64 sequences, on a cache that has a place for them.
+        It takes one token each for up to 64 sequences, on a cache that has a place for them. The ids are read
+        where they lie, which has to be the memory of the CPU.
         """
-        where = self._described.placement(ids, cache) if ids.numel() <= MOST_ROWS else None
+        where = self._described.placement(ids, cache) if ids.numel() <= MOST_ROWS and ids.is_cpu else None
         if where is None or ids.numel() != len(where.positions):
             return None
         x = self._embedded(ids)  # [B, T, E]
