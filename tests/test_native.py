@@ -429,6 +429,9 @@ class TestWhatItDoesNotTake:
         """There is nothing at their address."""
         assert model.decode_pass.hidden(random_ids(1).to("meta"), KVCache(model.config, 9)) is None
 
+    def test_ids_that_pytorch_would_refuse(self, model):
+        assert model.decode_pass.hidden(random_ids(1).short(), KVCache(model.config, 9)) is None
+
 
 @pytest.mark.parametrize("format", [None, *FORMATS])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

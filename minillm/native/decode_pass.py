@@ -38,9 +38,10 @@ class NativeDecodePass:
         """Hidden states after the final norm, float32.
 
         It takes one token each for up to 64 sequences, on a cache that has a place for them. The ids are read
-        where they lie, which has to be the memory of the CPU.
+        where they lie, which has to be the memory of the CPU; what is no id is left to PyTorch to refuse.
         """
-        where = self._described.placement(ids, cache) if ids.numel() <= MOST_ROWS and ids.is_cpu else None
+        readable = ids.numel() <= MOST_ROWS and ids.is_cpu and ids.dtype in (torch.int64, torch.int32)
+        where = self._described.placement(ids, cache) if readable else None
         if where is None or ids.numel() != len(where.positions):
             return None
         x = self._embedded(ids)  # [B, T, E]
