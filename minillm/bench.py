@@ -26,11 +26,12 @@ Without any flags it takes one to two minutes on two cores (SmolLM2-135M): promp
 decoding 32 tokens behind 64, 512 and 2,048, for 1 sequence and for 8; 3 rounds after one that is not counted.
 A peer adds its own time. Engines choose the likeliest token; tokenizing, sampling and text are not timed.
 
-llama.cpp gets the same weights in a file that is written for it, and quantized by its own quantizer, every matrix
-in one format: float32 is set beside F32, bfloat16 beside BF16, int8 beside Q8_0, int4 beside Q4_1 and Q4_0. Its
-keys and values stay in float16, its own default. Each file is measured twice: with its defaults, and with -fa off,
-without flash attention, which halves the speed of decoding on some processors. Such files, and the model of --random
-(2.5 GB for llama-3.2-1b), lie in $MINILLM_CACHE (default: ~/.cache/minillm) while it runs, and are removed at the end.
+llama.cpp gets the same weights in a file that is written for it, and quantized by its own quantizer, with as many
+bits per weight as ours: float32 is set beside F32, bfloat16 beside BF16, int8 beside Q8_0, int4 beside Q4_1 and Q4_0,
+with embedding and head in Q8_0, as in ours. Its keys and values stay in float16, its own default. Each file is
+measured twice: with its defaults, and with -fa off, without flash attention, which halves the speed of decoding on
+some processors. Such files, and the model of --random (2.5 GB for llama-3.2-1b), lie in $MINILLM_CACHE (default:
+~/.cache/minillm) while it runs, and are removed at the end.
 """
 
 

@@ -143,10 +143,7 @@ static inline void code_dots(const char* w, int64_t apart, int bytes, int groups
             for (int n = 0; n < bytes; n += LINE) fetch_ahead(w + r * apart + n, AHEAD);
             total[r] += products(w + r * apart, g, QUAD, r);
         }
-    for (int r = 0; r < ROWS; r++) {  // what is left, and the scales behind it
-        for (int n = 0; n < 2 * LINE; n += LINE) fetch_ahead(w + r * apart + n, AHEAD);
-        if (g < groups) total[r] += products(w + r * apart, g, groups - g, r);
-    }
+    for (int r = 0; r < ROWS && g < groups; r++) total[r] += products(w + r * apart, g, groups - g, r);  // what is left
     std::copy(total, total + ROWS, out);
 }
 
@@ -184,7 +181,6 @@ static inline void nibble_dots(const char* w, const char* scale, int64_t apart, 
         const __mmask64 behind = (1ull << rest * HALF) - 1;
         if (rest) add(quads, [&](const char* from) { return _mm512_maskz_loadu_epi8(behind, from); });
     }
-    for (int r = 0; r < ROWS; r++) fetch_ahead(scale + r * apart, AHEAD);
 }
 #else
 template <int ROWS>
@@ -217,6 +213,10 @@ static inline void row_dots(const Matrix& w, int row, int apart, const Activatio
         });
     else
         nibble_dots<ROWS>(codes, scale, bytes, groups, x, sums);
+    // Whole quads of codes have asked for what lies ahead of them; what is left of a row, scales and minima, asks here.
+    const int quads = groups / QUAD * QUAD * (w.format < Q4_0 ? GROUP : HALF);  // bytes
+    for (int64_t n = quads; n < w.row_bytes; n += LINE)
+        for (int r = 0; r < ROWS; r++) fetch_ahead(codes + r * bytes + n, AHEAD);
     for (int r = 0; r < ROWS; r++) {
         if (w.format == Q4_0) sums[r] -= 8 * offsets(scale + r * bytes, x, groups);
         if (w.format == Q4_1) sums[r] += offsets(minimum + r * bytes, x, groups);
