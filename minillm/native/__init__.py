@@ -1,7 +1,8 @@
 """The passes in C++, for the CPU.
 
 `decode.cpp` is a decode step: `matvec.h` multiplies a matrix in one of six formats with a vector, `matmul.h` with a few
-vectors, `attention.h` attends over the cache, and `tile_attention.h` does it on processors with tiles (`tiles.h`).
+vectors. `attention.cpp` attends over the cache: by `attention.h`, or by `tile_attention.h` on processors with tiles
+(`tiles.h`).
 `prompt.cpp` is the pass of a prompt, on such processors; `rows.cpp` has what lies between two of PyTorch's products on
 others. `crew.h` shares the work among threads, `vectors.h` computes with eight or sixteen numbers at a time.
 """

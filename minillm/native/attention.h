@@ -1,28 +1,14 @@
-// Attention of one new token over the cache, for some of the positions: the scores, their softmax as far as it can be
-// known from these positions alone, and the mix of the values. The parts are put together afterwards.
+// `CacheKernels` for any processor: scores, softmax and the mix of the values, a block of positions at a time.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
-#include "cache.h"
+#include "cache_kernels.h"
 #include "vectors.h"
 
-constexpr int BLOCK = 32;  // positions whose scores are held at a time: their keys and values, too, stay in the nearest cache
 constexpr int MOST_QUERIES = 4;
-
-// The result of some positions for one query head: the values mixed with weights e^(score - highest), not yet divided
-// by the sum of these weights.
-struct Part {
-    float highest, total;
-    float* mixed;  // [head_dim]
-};
-
-// Positions from..to of one sequence, and the rows that it lies in.
-struct Span {
-    Rows where;
-    int from, to;
-};
 
 // A block's keys are read first, then its values: meanwhile, the other ones are asked for.
 template <class Number> static inline void fetch_row(const Number* row, int head_dim) {
@@ -151,37 +137,6 @@ static void attend(const float* q, int kv_heads, int queries, const CacheView& c
         }
     }
 }
-
-// Parts of the same query over different positions, made one: each shrunk to the highest score of all.
-static void join_parts(const Part* parts, int count, int stride, int head_dim, float* out) {
-    float highest = -INFINITY, total = 0;
-    for (int n = 0; n < count; n++) highest = std::max(highest, parts[n * stride].highest);
-    for (int first = 0; first < count; first += LANES) {
-        const int some = std::min(LANES, count - first);
-        const Part* here = parts + first * stride;
-        f32x8 shrink{};
-        for (int n = 0; n < some; n++) shrink[n] = here[n * stride].highest - highest;
-        shrink = exponential(shrink);
-        for (int n = 0; n < some; n++) total += shrink[n] * here[n * stride].total;
-        for (int i = 0; i < head_dim; i += LANES) {
-            f32x8 mixed = first ? load8(out + i) : f32x8{};
-            for (int n = 0; n < some; n++) mixed += shrink[n] * load8(here[n * stride].mixed + i);
-            store(out + i, mixed);
-        }
-    }
-    for (int i = 0; i < head_dim; i++) out[i] /= total;
-}
-
-// What attention does with keys and values, for one kind of numbers that they are kept in.
-struct CacheKernels {
-    // Of the queries of one token, [heads, head_dim]: what `attend` wants instead of them, and how many floats that are.
-    void (*arrange)(const float* q, int kv_heads, int queries, int head_dim, float* to);
-    size_t (*arranged)(int kv_heads, int queries, int head_dim);
-    // q: arranged. Memory is asked for `next`, which is what this thread will probably attend to then.
-    void (*attend)(const float* q, int kv_heads, int queries, const CacheView& cache, const Span& span, const Span& next,
-                   int head_dim, Part* parts);
-    void (*restore)(const float* from, int n, float* to);  // a mix of values, put in order
-};
 
 template <class Number, class Vector> static CacheKernels kernels_for() {
     return {

@@ -23,7 +23,7 @@ from minillm.errors import MissingError
 from minillm.user_cache import user_cache
 
 SOURCES = Path(__file__).parent
-UNITS = ("decode.cpp", "prompt.cpp", "rows.cpp")
+UNITS = ("decode.cpp", "attention.cpp", "prompt.cpp", "rows.cpp")
 """The files that are compiled; the others are included by them."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 FUNCTIONS = (

@@ -13,12 +13,12 @@
 #include <omp.h>
 
 #include "array.h"
-#include "attention.h"
+#include "cache_kernels.h"
 #include "crew.h"
 #include "matmul.h"
 #include "matvec.h"
 #include "pass.h"
-#include "tile_attention.h"
+#include "tiles.h"
 
 namespace {
 
@@ -154,23 +154,10 @@ void multiply(Crew& crew, int phase, const Matrix& w, Input& input, Prepare prep
     share_rows(crew, phase, w, w.rows, input, prepare, [&](int from, int to) { products(w, from, to, input, out); });
 }
 
-bool attends_by_tiles(const Model& m) {
-    return m.has_tiles && m.cache_format == CACHE_BFLOAT16 && m.head_dim % STEP == 0 && m.head_dim <= MOST_TILE_HEAD_DIM;
-}
-
-CacheKernels kernels_of(const Model& m) {
-    if (attends_by_tiles(m)) return tile_kernels();
-    switch (m.cache_format) {
-        case CACHE_FLOAT32: return kernels_for<float>(m.head_dim);
-        case CACHE_BFLOAT16: return kernels_for<bf16>(m.head_dim);
-        default: return kernels_for<int8_t>(m.head_dim);
-    }
-}
-
 class Pass {
   public:
     Pass(const Model& model, const Tokens& tokens, float* x, int threads)
-        : m(model), t(tokens), keeping(kernels_of(model)), cached(row_access(model.cache_format)), x(x),
+        : m(model), t(tokens), keeping(cache_kernels(model)), cached(row_access(model.cache_format)), x(x),
           queries(m.heads / m.kv_heads), qkv_width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           crew(PHASES_PER_LAYER * m.num_layers), qkv(size_t(t.batch) * qkv_width), activated(size_t(t.batch) * m.intermediate),
           up(activated.size()) {

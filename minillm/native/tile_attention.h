@@ -17,8 +17,6 @@ constexpr int MIXED = 4;      // queries whose values are mixed at a time: each 
 constexpr int SCORED = 8;     // queries whose scores are computed at a time: each has two columns
 constexpr int MOST_TILE_HEAD_DIM = 256;
 
-constexpr uint32_t UPPER_HALF = 0xffff0000u;  // of a float32: bfloat16
-
 // The keys and values of a span are asked for, a row of each at a time, of one head after the other: memory is faster where it
 // is read in several places in turn. Much at once would hold up whoever asks.
 class CacheAhead {

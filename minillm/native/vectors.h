@@ -33,6 +33,7 @@ constexpr int WIDE = lanes_of<f32xN>;
 template <int N> using Count = std::integral_constant<int, N>;  // a number that the compiler knows, to be handed on
 
 using bf16 = uint16_t;  // the upper half of a float32: to widen it, put zeros behind
+constexpr uint32_t UPPER_HALF = 0xffff0000u;
 
 constexpr int LINE = 64;  // bytes that memory delivers at a time
 
@@ -57,7 +58,7 @@ template <class Vector> static inline void load_pair(const float* p, Vector& one
 template <class Vector> static inline void load_pair(const bf16* p, Vector& even, Vector& odd) {
     using Words = decltype(even == odd);  // of 32 bits, as many
     const Words pairs = load<Words>(p);
-    even = (Vector)(pairs << 16), odd = (Vector)(pairs & int32_t(0xffff0000u));
+    even = (Vector)(pairs << 16), odd = (Vector)(pairs & int32_t(UPPER_HALF));
 }
 static inline void load_codes(const int8_t* p, f32x8& v) {
 #if WITH_AVX2
@@ -107,7 +108,7 @@ template <class Vector> static inline void store_pair(float* to, Vector one, Vec
     store(to, one), store(to + lanes_of<Vector>, other);
 }
 template <class Vector> static inline void store_pair(bf16* to, Vector even, Vector odd) {
-    store(to, ((rounded(even) >> 16) & 0xffff) | (rounded(odd) & int32_t(0xffff0000u)));
+    store(to, ((rounded(even) >> 16) & 0xffff) | (rounded(odd) & int32_t(UPPER_HALF)));
 }
 template <class Vector> static inline void store_rounded(float* to, Vector v) { store(to, v); }
 template <class Vector> static inline void store_rounded(bf16* to, Vector v) {
