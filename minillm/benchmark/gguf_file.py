@@ -1,9 +1,9 @@
 """The weights of a checkpoint as a file for llama.cpp, which then computes with the same numbers as we do.
 
 Matrices in float32, bfloat16 or float16, vectors (norms, biases) in float32, as llama.cpp's own converter writes them.
-What is quantized is quantized by llama.cpp itself, and every matrix in the format in which ours has it (`pure`, and the
-ends by their names): it would otherwise keep some in a wider one, and the bytes per token would not be those of ours. No
-tokenizer is written: the benchmark feeds ids.
+What is quantized is quantized by llama.cpp itself, and every matrix in the format in which ours has it (`pure`, and
+the ends by their names): it would otherwise keep some in a wider one, and the bytes per token would not be those of
+ours. No tokenizer is written: the benchmark feeds ids.
 """
 
 from dataclasses import dataclass
@@ -86,8 +86,8 @@ def write_gguf(checkpoint: Any, file: Path, dtype: str) -> None:
 
 
 def quantize_gguf(source: Path, file: Path, kind: str, threads: int) -> None:
-    """Quantize every matrix to `kind` ("Q8_0", "Q4_1", "Q4_0") by llama.cpp, embedding and head to Q8_0, as ours are: see
-    `weight_formats.QUANTIZE`. Raises InputError where it fails.
+    """Quantize every matrix to `kind` ("Q8_0", "Q4_1", "Q4_0") by llama.cpp, embedding and head to Q8_0, as ours are
+    (`weight_formats.QUANTIZE`). Raises InputError where it fails.
 
     Its blocks hold 32 weights of a row: a row that is no multiple of that cannot be cut into them.
     """
