@@ -27,6 +27,32 @@ struct Block {
     }
 };
 
+// One query's scores become weights, and its part is shrunk to the highest score so far. No template, and so not inlined in
+// each kind of `add_block`: the compiler would be busy with it for a third of its time.
+static void weigh(float* weights, const CacheView& cache, const Block& block, int head_dim, Part& part) {
+    const int positions = block.positions;
+    for (int p = 0; p < positions && cache.key_scale; p++) weights[p] *= cache.key_scale[block.rows[p]];
+    for (int p = positions; p % LANES; p++) weights[p] = -INFINITY;
+    f32x8 most = f32x8{} + part.highest;
+    for (int p = 0; p < positions; p += LANES) {
+        const f32x8 scores = load8(weights + p);
+        most = scores > most ? scores : most;
+    }
+    const float highest = largest(most);
+    const float shrink = exponential(f32x8{} + (part.highest - highest))[0];
+    f32x8 total{};
+    for (int p = 0; p < positions; p += LANES) {
+        const f32x8 weight = exponential(load8(weights + p) - highest);
+        total += weight;
+        store(weights + p, weight);
+    }
+    part.highest = highest;
+    part.total = part.total * shrink + sum(total);
+    for (int i = 0; i < head_dim; i++) part.mixed[i] *= shrink;
+    if (cache.value_scale)
+        for (int p = 0; p < positions; p++) weights[p] *= cache.value_scale[block.rows[p]];
+}
+
 // q, and the sums that are made, are in the order in which `load_pair` gives keys and values.
 template <int QUERIES, class Vector, class Number>
 static void add_block(const float* q, const CacheView& cache, const Block& block, int head_dim, float factor, Part* parts) {
@@ -51,28 +77,7 @@ static void add_block(const float* q, const CacheView& cache, const Block& block
         }
         for (int j = 0; j < QUERIES; j++) store(weights[j] + p, sums(dots[j]) * factor);
     }
-    for (int j = 0; j < QUERIES; j++) {
-        for (int p = 0; p < positions && cache.key_scale; p++) weights[j][p] *= cache.key_scale[block.rows[p]];
-        for (int p = positions; p % LANES; p++) weights[j][p] = -INFINITY;
-        f32x8 most = f32x8{} + parts[j].highest;
-        for (int p = 0; p < positions; p += LANES) {
-            const f32x8 scores = load8(weights[j] + p);
-            most = scores > most ? scores : most;
-        }
-        const float highest = largest(most);
-        const float shrink = exponential(f32x8{} + (parts[j].highest - highest))[0];
-        f32x8 total{};
-        for (int p = 0; p < positions; p += LANES) {
-            const f32x8 weight = exponential(load8(weights[j] + p) - highest);
-            total += weight;
-            store(weights[j] + p, weight);
-        }
-        parts[j].highest = highest;
-        parts[j].total = parts[j].total * shrink + sum(total);
-        for (int i = 0; i < head_dim; i++) parts[j].mixed[i] *= shrink;
-        if (cache.value_scale)
-            for (int p = 0; p < positions; p++) weights[j][p] *= cache.value_scale[block.rows[p]];
-    }
+    for (int j = 0; j < QUERIES; j++) weigh(weights[j], cache, block, head_dim, parts[j]);
     constexpr int PAIRS = QUERIES <= 3 || lanes > LANES ? 2 : 1;  // of vectors: the sums of all queries stay in registers
     for (int i = 0; i < head_dim;) {
         const int wide = std::min(PAIRS, (head_dim - i) / (2 * lanes));

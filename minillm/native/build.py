@@ -35,7 +35,7 @@ COMPILERS = ("c++", "g++", "clang++")
 
 @functools.cache
 def native_library() -> ctypes.CDLL:
-    """The compiled kernels; at first use on a machine, compiled (about eight seconds).
+    """The compiled kernels; at first use on a machine, compiled (about six seconds).
 
     Raises MissingError, with one sentence, where there is no compiler or it fails.
     """
