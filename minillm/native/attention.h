@@ -34,10 +34,7 @@ static void weigh(float* weights, const CacheView& cache, const Block& block, in
     for (int p = 0; p < positions && cache.key_scale; p++) weights[p] *= cache.key_scale[block.rows[p]];
     for (int p = positions; p % LANES; p++) weights[p] = -INFINITY;
     f32x8 most = f32x8{} + part.highest;
-    for (int p = 0; p < positions; p += LANES) {
-        const f32x8 scores = load8(weights + p);
-        most = scores > most ? scores : most;
-    }
+    for (int p = 0; p < positions; p += LANES) most = larger(load8(weights + p), most);
     const float highest = largest(most);
     const float shrink = exponential(f32x8{} + (part.highest - highest))[0];
     f32x8 total{};

@@ -442,7 +442,7 @@ class PromptPass {
     static f32x16 highest_of(f32x16* scores, int own_key, f32x16 most) {
         for (int key = std::max(own_key + 1, 0); key < BOTH; key++)
             scores[key] = lane >= unsigned(key - own_key) ? scores[key] : f32x16{} - INFINITY;
-        for (int key = 0; key < BOTH; key++) most = scores[key] > most ? scores[key] : most;
+        for (int key = 0; key < BOTH; key++) most = larger(scores[key], most);
         return most;
     }
 

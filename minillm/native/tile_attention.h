@@ -153,7 +153,7 @@ class TileAttention {
     // bits in two such rows, and the rest in two.
     void weigh(const f32x16* scores, int tiles, int place, Part& part) {
         f32x16 most = f32x16{} + part.highest, total{};
-        for (int n = 0; n < tiles; n++) most = scores[n] > most ? scores[n] : most;
+        for (int n = 0; n < tiles; n++) most = larger(scores[n], most);
         const float highest = largest(most);
         for (int n = 0; n < tiles; n++) {
             ahead_.ask();

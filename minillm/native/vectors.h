@@ -136,37 +136,34 @@ static inline float sum(f32x8 v) {
 #endif
 }
 
-static inline f32x8 lower_half(f32x16 v) { return load<f32x8>(&v); }
-static inline f32x8 upper_half(f32x16 v) { return load<f32x8>((const f32x8*)&v + 1); }
+// Half of a vector's numbers: the first ones, or the last ones.
+template <int WHICH, class Vector> static inline auto half_of(Vector v) {
+    using Number = std::remove_reference_t<decltype(v[0])>;
+    typedef Number Half __attribute__((vector_size(sizeof(Vector) / 2)));
+    return load<Half>((const Half*)&v + WHICH);
+}
+template <class Vector> static inline auto lower_half(Vector v) { return half_of<0>(v); }
+template <class Vector> static inline auto upper_half(Vector v) { return half_of<1>(v); }
 
 static inline f32x8 folded(f32x8 v) { return v; }  // eight sums
 static inline f32x8 folded(f32x16 v) { return lower_half(v) + upper_half(v); }
 static inline float sum(f32x16 v) { return sum(folded(v)); }
 
+template <class Item> static inline Item larger(Item a, Item b) { return a > b ? a : b; }
+
 static inline float largest(f32x8 v) {
-    f32x4 most = load<f32x4>(&v);
-    const f32x4 others = load<f32x4>((const f32x4*)&v + 1);
-    most = others > most ? others : most;
-    const float one = most[1] > most[0] ? most[1] : most[0], other = most[3] > most[2] ? most[3] : most[2];
-    return other > one ? other : one;
+    const f32x4 four = larger(upper_half(v), lower_half(v));
+    return larger(larger(four[3], four[2]), larger(four[1], four[0]));
 }
-static inline float largest(f32x16 v) {
-    const f32x8 a = lower_half(v), b = upper_half(v);
-    return largest(a > b ? a : b);
-}
+static inline float largest(f32x16 v) { return largest(larger(lower_half(v), upper_half(v))); }
 
 // The largest magnitude of n numbers, n a multiple of 16; a NaN if there is one among them. Without their signs, numbers have
 // the order of their bits as whole numbers, and what is no number comes behind all of them.
 static inline float largest_magnitude(const float* x, int n) {
-    typedef int32_t i32x4 __attribute__((vector_size(16)));
     i32x16 most{};
-    for (int i = 0; i < n; i += 2 * LANES) {
-        const i32x16 v = load<i32x16>(x + i) & 0x7fffffff;
-        most = v > most ? v : most;
-    }
-    auto larger = [](auto a, auto b) { return a > b ? a : b; };
-    const i32x8 eight = larger(load<i32x8>(&most), load<i32x8>((const i32x8*)&most + 1));
-    const i32x4 four = larger(load<i32x4>(&eight), load<i32x4>((const i32x4*)&eight + 1));
+    for (int i = 0; i < n; i += 2 * LANES) most = larger(load<i32x16>(x + i) & 0x7fffffff, most);
+    const i32x8 eight = larger(lower_half(most), upper_half(most));
+    const auto four = larger(lower_half(eight), upper_half(eight));
     const int32_t one = larger(larger(four[0], four[1]), larger(four[2], four[3]));
     return load<float>(&one);
 }
@@ -197,7 +194,7 @@ template <int COUNT, class Vector> static inline void sums_of(const Vector* v, f
         };
         const __m512d one = pairs(0, 1), other = pairs(2, 3);
         const f32x8 eight = folded((f32x16)_mm512_unpacklo_pd(one, other) + (f32x16)_mm512_unpackhi_pd(one, other));
-        const f32x4 all = load<f32x4>(&eight) + load<f32x4>((const f32x4*)&eight + 1);
+        const f32x4 all = lower_half(eight) + upper_half(eight);
         std::memcpy(out, &all, COUNT * sizeof(float));
         return;
     }
