@@ -297,7 +297,8 @@ def test_keys_and_values_are_counted_in_float16(engine):
     assert engine.vocab_size == StandIn.V
 
 
-def test_every_matrix_is_quantized_to_the_format_of_ours(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("kind", "ftype"), [("Q8_0", 7), ("Q4_1", 3)])
+def test_every_matrix_is_quantized_to_the_format_of_ours(monkeypatch, tmp_path, kind, ftype):
     calls = []
 
     def quantize(source, file, params):
@@ -306,16 +307,17 @@ def test_every_matrix_is_quantized_to_the_format_of_ours(monkeypatch, tmp_path):
 
     library = SimpleNamespace(
         llama_model_quantize_default_params=SimpleNamespace,
+        LLAMA_FTYPE_MOSTLY_Q8_0=7,
         LLAMA_FTYPE_MOSTLY_Q4_1=3,
         GGML_TYPE_Q8_0=8,
         llama_model_quantize=quantize,
     )
     monkeypatch.setattr("minillm.benchmark.gguf_file.llama_cpp", lambda: library)
-    quantize_gguf(Path("good"), tmp_path / "out", "Q4_1", 2)
-    wanted = {"ftype": 3, "nthread": 2, "pure": True, "token_embedding_type": 8, "output_tensor_type": 8}
+    quantize_gguf(Path("good"), tmp_path / "out", kind, 2)
+    wanted = {"ftype": ftype, "nthread": 2, "pure": True, "token_embedding_type": 8, "output_tensor_type": 8}
     assert calls == [(b"good", str(tmp_path / "out").encode(), wanted)]
-    with pytest.raises(InputError, match="cannot quantize this model to Q4_1"):
-        quantize_gguf(tmp_path / "bad", tmp_path / "out", "Q4_1", 2)
+    with pytest.raises(InputError, match=f"cannot quantize this model to {kind}"):
+        quantize_gguf(tmp_path / "bad", tmp_path / "out", kind, 2)
 
 
 def test_where_it_is_not_installed_the_way_to_get_it_is_named(monkeypatch):
