@@ -41,6 +41,31 @@ u32x16 paired(f32x16 even, f32x16 odd) {
 #endif
 }
 
+// A row of codes, widened and rounded: `place(column)` is where the numbers of a group go that begins with this column.
+template <class Place> void widen_row(const Matrix& w, int row, Place place) {
+#if WITH_AMX
+    const char* codes = (const char*)w.codes + row * w.row_bytes;
+    for (int group = 0; group < w.columns / GROUP; group++) {
+        const Meaning meant = meaning_of(w, row, group);
+        void* to = place(group * GROUP);
+        if (w.format >= Q4_0) {  // codes that stand for sixteen numbers at most: these are rounded once, then looked up
+            const f32x16 numbers = __builtin_convertvector(lane, f32x16) * meant.step + meant.least;
+            const __m256i table = (__m256i)_mm512_cvtneps_pbh((__m512)numbers);
+            const __m256i bytes = _mm256_cvtepu8_epi16(load<__m128i>(codes + group * HALF));
+            const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(bytes), _mm256_srli_epi16(bytes, 4), 1);
+            const __m512i which = _mm512_and_si512(both, _mm512_set1_epi16(15));
+            store(to, _mm512_permutexvar_epi16(which, _mm512_castsi256_si512(table)));
+        } else {
+            f32x16 first, second;
+            load_pair((const int8_t*)codes + group * GROUP, first, second);
+            store(to, _mm512_cvtne2ps_pbh((__m512)(second * meant.step), (__m512)(first * meant.step)));
+        }
+    }
+#else
+    widen_codes<f32xN>(w, row, 0, w.columns, [&](int column, f32xN numbers) { store_rounded(place(column), numbers); });
+#endif
+}
+
 f32x16 reciprocal(f32x16 x) {
 #if WITH_AMX
     return (f32x16)_mm512_rcp14_ps((__m512)x);  // to 14 bits: more than bfloat16 has
@@ -101,10 +126,9 @@ class PromptPass {
           strips(runs.back().strip + runs.back().strips()), blocks(runs.back().blocks_before + runs.back().blocks()),
           groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())),
           crew(PHASES_PER_LAYER * m.num_layers + 2, groups), residual(size_t(strips) * m.hidden),
-          qkv(size_t(strips) * width), cos(size_t(strips) * half), sin(size_t(strips) * half),
-          normed(size_t(strips) * m.hidden / 2), mixed(size_t(strips) * mixed_width / 2),
-          activated(size_t(strips) * m.intermediate / 2), keys(blocks * BOTH * m.kv_heads * m.head_dim),
-          values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
+          qkv(size_t(strips) * std::max(width, m.intermediate / 2)), cos(size_t(strips) * half), sin(size_t(strips) * half),
+          normed(size_t(strips) * std::max(m.hidden, mixed_width) / 2), mixed(&normed[0]), activated((u32x16*)&qkv[0]),
+          keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
         for (const Run& run : runs)
             for (int strip = run.strip; strip < run.strip + run.strips(); strip += 2) {
                 int group = 0;
@@ -134,11 +158,11 @@ class PromptPass {
         share_strips([&](int strip) { take_in(strip); });
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
-            auto multiply_all = [&](const Matrix& w, const Array<u32x16>& x, Array<f32x16>& out, bool added) {
+            auto multiply_all = [&](const Matrix& w, const u32x16* x, Array<f32x16>& out, bool added) {
                 share(w.rows / BOTH, [&](int group, int n) { multiply(w, n, group, x, out, added, own); });
             };
             share_strips([&](int strip) { normalize(strip, layer.input_norm); });
-            multiply_all(layer.qkv, normed, qkv, false);
+            multiply_all(layer.qkv, &normed[0], qkv, false);
             share_strips([&](int strip) { write_to_cache(strip, layer.cache, own); });
             share(most_blocks, [&](int group, int n) {
                 const size_t block = group * most_blocks + n;
@@ -169,7 +193,8 @@ class PromptPass {
     // [strip, feature]: a vector each
     Array<f32x16> residual, qkv, cos, sin;
     // [strip, feature / 2]
-    Array<u32x16> normed, mixed, activated;
+    Array<u32x16> normed;
+    u32x16 *const mixed, *const activated;  // where `normed` and `qkv` lie: nobody wants the one when the other is written
     // Of all positions that a run sees, one run behind the other: [kv_head, block, head_dim / STEP, BOTH, STEP], and
     // [kv_head, block, head_dim, BOTH]
     Array<bf16> keys, values;
@@ -233,16 +258,15 @@ class PromptPass {
         if (w.format == BFLOAT16)
             return {(const char*)w.codes + one * w.row_bytes, w.row_bytes, (other - one) * w.row_bytes, LINE};
         for (int r = 0; r < BOTH; r++)
-            widen_codes<f32xN>(w, r < TILE ? one + r : other + r - TILE, 0, w.columns, [&](int column, f32xN numbers) {
-                store_rounded(&own.rows[(column / STEP * BOTH + r) * STEP + column % STEP], numbers);
-            });
+            widen_row(w, r < TILE ? one + r : other + r - TILE,
+                      [&](int column) { return &own.rows[(column / STEP * BOTH + r) * STEP + column % STEP]; });
         return {&own.rows[0], LINE, TILE_BYTES, 2 * TILE_BYTES};
     }
 
     // `start(count, strip)`, products of all columns, `finish(count, strip)`: for two strips of a group at a time, and for the
     // last one. In each step, meanwhile, some of the rows that will be wanted next are asked for, and `meanwhile(step)`.
     template <class Start, class Meanwhile, class Finish>
-    void each_pair(const Matrix& w, int one, int other, int group, const Array<u32x16>& x, Scratch& own, Start start,
+    void each_pair(const Matrix& w, int one, int other, int group, const u32x16* x, Scratch& own, Start start,
                    Meanwhile meanwhile, Finish finish) {
         const TileRows rows = tile_rows(w, one, other, own);
         const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
@@ -260,7 +284,7 @@ class PromptPass {
         if (strip < end) some(Count<1>(), strip);
     }
 
-    void multiply(const Matrix& w, int n, int group, const Array<u32x16>& x, Array<f32x16>& out, bool added,
+    void multiply(const Matrix& w, int n, int group, const u32x16* x, Array<f32x16>& out, bool added,
                   Scratch& own) {
         const int row = n * BOTH;
         const int64_t strip_bytes = int64_t(w.rows) * LINE;
@@ -306,7 +330,7 @@ class PromptPass {
             store_sums<count>(own.gates[turn][0][0][0], TILE_BYTES, 2 * TILE_BYTES);
             turn = 1 - turn, waiting = count, first = strip;
         };
-        each_pair(w, gate, up, group, normed, own, start, meanwhile, finish);
+        each_pair(w, gate, up, group, &normed[0], own, start, meanwhile, finish);
         join(0, waiting * TILE / 2);
     }
 

@@ -17,16 +17,22 @@ struct Matrix {
     int32_t format, rows, columns;
 };
 
+// What the codes of a group mean: each stands for code * step + least.
+struct Meaning {
+    float step, least;
+};
+static inline Meaning meaning_of(const Matrix& w, int64_t row, int group) {
+    auto half = [&](const void* all) { return from_half(((const uint16_t*)((const char*)all + row * w.row_bytes))[group]); };
+    if (w.format == INT8) return {((const float*)w.scale)[row], 0};
+    const float step = half(w.scale);
+    return {step, w.format == Q4_1 ? half(w.minimum) : w.format == Q4_0 ? -8 * step : 0};
+}
+
 // `put(column, numbers)` for columns from..from + n of one row of codes, a vector at a time; column 0 is `from`.
 template <class Vector, class Put> static inline void widen_codes(const Matrix& w, int64_t row, int from, int n, Put put) {
-    const int64_t at = row * w.row_bytes;
-    const char* codes = (const char*)w.codes + at;
-    const auto* scale = (const uint16_t*)((const char*)w.scale + at) + from / GROUP;
-    const auto* minimum = w.minimum ? (const uint16_t*)((const char*)w.minimum + at) + from / GROUP : nullptr;
-    for (int g = 0; g < n / GROUP; g++) {
-        const float step = w.format == INT8 ? ((const float*)w.scale)[row] : from_half(scale[g]);
-        const float least = w.format == Q4_1 ? from_half(minimum[g]) : w.format == Q4_0 ? -8 * step : 0;
-        const int column = g * GROUP;
+    const char* codes = (const char*)w.codes + row * w.row_bytes;
+    for (int column = 0; column < n; column += GROUP) {
+        const Meaning meant = meaning_of(w, row, (from + column) / GROUP);
         int8_t halves[GROUP];
         const int8_t* group = (const int8_t*)codes + from + column;
         if (w.format >= Q4_0) {
@@ -38,7 +44,7 @@ template <class Vector, class Put> static inline void widen_codes(const Matrix& 
         for (int i = 0; i < GROUP; i += lanes_of<Vector>) {
             Vector v;
             load_codes(group + i, v);
-            put(column + i, v * step + least);
+            put(column + i, v * meant.step + meant.least);
         }
     }
 }
