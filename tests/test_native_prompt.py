@@ -85,7 +85,7 @@ def kept(cache: KVCache, length: int) -> list[torch.Tensor]:
 
 class TestTheNumbersOfTheModel:
     @pytest.mark.parametrize("cache_dtype", CACHES)
-    @pytest.mark.parametrize("num_tokens", [32, 33, 48, 65, 512, 513, 600, 1100])
+    @pytest.mark.parametrize("num_tokens", [1, 2, 15, 16, 17, 32, 33, 48, 65, 512, 513, 600, 1100])
     def test_a_prompt(self, cache_dtype, num_tokens):
         model = prompt_model()
         cache = random_cache(model.config, cache_dtype, 0, room=num_tokens + 3)
@@ -119,9 +119,10 @@ class TestTheNumbersOfTheModel:
         got = hidden(model, ids_of(180), cache)
         assert_nearly(got, widened(model)(ids_of(180), KVCache(model.config, 200)))
 
+    @pytest.mark.parametrize("num_tokens", [1, 3, 45])
     @pytest.mark.parametrize("context", [1, 31, 32, 100, 700])
     @pytest.mark.parametrize("cache_dtype", [torch.bfloat16, torch.int8])
-    def test_behind_what_is_cached(self, context, cache_dtype):
+    def test_behind_what_is_cached(self, context, cache_dtype, num_tokens):
         model = prompt_model()
         cache = random_cache(model.config, cache_dtype, context, room=context + 50)
         before = [numbers.clone() for numbers in kept(cache, context)]
@@ -130,8 +131,8 @@ class TestTheNumbersOfTheModel:
                              strict=True):  # fmt: skip
             to.copy_(given)
         other.advance(context)
-        got = hidden(model, ids_of(45), cache)
-        assert_nearly(got, widened(model)(ids_of(45), other))
+        got = hidden(model, ids_of(num_tokens), cache)
+        assert_nearly(got, widened(model)(ids_of(num_tokens), other))
         for numbers, was in zip(kept(cache, context), before, strict=True):
             assert torch.equal(numbers, was), "what was there is changed"
 
@@ -219,16 +220,9 @@ class TestInAnyCompany:
 
 
 class TestWhatItTakes:
-    def test_prompts_of_a_few_dozen_tokens_and_more(self):
-        model = prompt_model()
-        cache = KVCache(model.config, 100, dtype=torch.bfloat16)
-        assert model.prompt_pass is not None
-        assert model.prompt_pass.hidden(ids_of(31), cache) is None
-        assert model.prompt_pass.hidden(ids_of(32), cache) is not None
-
     @pytest.mark.parametrize(("counts", "taken"), [
-        ([100], True), ([40, 1, 1], True), ([8] * 8, True),
-        ([7] * 8, False), ([32] + [1] * 60, False), ([1] * 64, False),
+        ([1], True), ([2], True), ([100], True), ([40, 1, 1], True), ([2] * 8, True), ([100] + [1] * 8, True),
+        ([2] * 16, False), ([32] + [1] * 60, False), ([1] * 64, False),
     ])  # fmt: skip
     def test_not_where_most_of_what_is_computed_is_for_nobody(self, counts: Sequence[int], taken):
         model = prompt_model()
