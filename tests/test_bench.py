@@ -16,6 +16,7 @@ from tiny import random_ids, random_model, save_tiny_model, tiny_config
 from minillm import bench
 from minillm.benchmark import watch
 from minillm.benchmark.agreement import Agreement, count_equal
+from minillm.benchmark.ceilings import Momentary
 from minillm.benchmark.engine import LLAMA_CPP, MINILLM, TRANSFORMERS, EngineSpec
 from minillm.benchmark.ours import MinillmEngine
 from minillm.benchmark.peers import Lineup
@@ -48,8 +49,10 @@ def tiny_dir(tmp_path_factory):
 def _quick_ceilings(monkeypatch):
     """No ceiling is measured: these tests are not about this machine."""
     monkeypatch.setattr("minillm.benchmark.job.read_bandwidth", lambda device: 1e9)
-    monkeypatch.setattr("minillm.benchmark.session.read_bandwidth", lambda device: 2e9)
+    monkeypatch.setattr("minillm.benchmark.ceilings.bandwidth_reader", lambda device: lambda repeats: 2e9)
     monkeypatch.setattr("minillm.benchmark.ceilings.peak_matmul_flops", lambda device, dtype: 3e9)
+    monkeypatch.setattr("minillm.benchmark.ceilings.peak_matmul", lambda device, dtype: (3e9, 512))
+    monkeypatch.setattr("minillm.benchmark.ceilings.matmul_timer", lambda device, dtype, size: lambda repeats: 4e9)
 
 
 def spec(path, engine=MINILLM, dtype="float32"):
@@ -165,10 +168,14 @@ class Recorded:
         return self.seconds
 
 
+def no_limit(what):
+    return 1.0
+
+
 def test_engines_take_turns_at_each_length_and_the_first_round_is_not_counted():
     calls, rounds = [], []
     plan = Plan((5,), (7,), (1, 2), new_tokens=10, runs=2)
-    runs = take_turns({"a": Recorded("a", calls), "b": Recorded("b", calls)}, plan, rounds.append)
+    runs = take_turns({"a": Recorded("a", calls), "b": Recorded("b", calls)}, plan, no_limit, rounds.append)
     a_round = [(name, "prefill") for name in "ab"] + [
         (name, *rest) for name in "ab" for rest in [("prefill",), ("decode",), ("decode",)]
     ]
@@ -187,16 +194,40 @@ def test_engines_take_turns_at_each_length_and_the_first_round_is_not_counted():
 
 def test_engines_get_the_same_ids_in_a_round_and_others_in_the_next():
     calls = []
-    take_turns({"a": Recorded("a", calls), "b": Recorded("b", calls)}, Plan((5,), (5,), (1,), 4, 3), lambda _: None)
+    engines = {"a": Recorded("a", calls), "b": Recorded("b", calls)}
+    take_turns(engines, Plan((5,), (5,), (1,), 4, 3), no_limit, lambda _: None)
     seeds = {name: [seen[4] for seen in calls if seen[:2] == (name, "prefill")] for name in "ab"}
     assert seeds["a"] == seeds["b"]
     assert len(set(seeds["a"])) == 4
     assert {seen[3] for seen in calls if seen[1] == "prefill"} == {9}, "room for the prompt and the new tokens"
 
 
+def test_the_limit_of_a_run_is_read_right_before_and_after_it_and_the_better_one_counts():
+    calls, readings = [], iter([7.0, 5.0, 3.0, 4.0, 1.0, 2.0, *range(100, 200)])
+
+    def read_limit(what):
+        calls.append(("read", what))
+        return float(next(readings))
+
+    # The first length is only decoded behind: nothing is read beside its prefill. One round that is not counted.
+    plan = Plan((6,), (5,), (1, 2), new_tokens=4, runs=1)
+    runs = take_turns({"a": Recorded("a", calls)}, plan, read_limit, lambda _: None)
+    decode = [("read", "decode"), ("a", "decode"), ("read", "decode")]
+    prefill = [("read", "prefill"), ("a", "prefill"), ("read", "prefill")]
+    assert [seen[:2] for seen in calls] == 2 * [("a", "prefill"), *decode, *decode, *prefill]
+    assert [run.limit for run in runs] == [101.0, 103.0, 105.0]
+    readings = iter([7.0, 5.0, 3.0, 4.0, 1.0, 2.0] * 2)
+    assert [run.limit for run in take_turns({"a": Recorded("a", calls)}, plan, read_limit, print)] == [7.0, 4.0, 2.0]
+
+
+@pytest.mark.parametrize(("what", "limit"), [("decode", 2e9), ("prefill", 4e9)])
+def test_what_limits_a_pass_is_the_memory_or_the_products(what, limit):
+    assert Momentary("float32", torch.device("cpu"))(what) == limit
+
+
 def test_a_rate_counts_prompt_tokens_or_the_new_tokens_of_all_sequences():
-    assert Run(1, "a", "prefill", 12, 1, 1, 3.0).tokens_per_s == 4.0
-    assert Run(1, "a", "decode", 12, 8, 5, 2.0).tokens_per_s == 20.0
+    assert Run(1, "a", "prefill", 12, 1, 1, 3.0, 1.0).tokens_per_s == 4.0
+    assert Run(1, "a", "decode", 12, 8, 5, 2.0, 1.0).tokens_per_s == 20.0
 
 
 # What is made of it
@@ -205,22 +236,24 @@ def test_a_rate_counts_prompt_tokens_or_the_new_tokens_of_all_sequences():
 def test_rows_are_medians_with_spread_ratio_and_share_of_the_ceiling():
     shape = shape_of(tiny_config())
     loaded = {MINILLM: Loaded(0.1, 107, 1000, 800, 10), "peer": Loaded(0.1, 107, 1000, 1000, 20)}
-    runs = [Run(r, MINILLM, "decode", 6, 2, 4, s) for r, s in ((1, 4.0), (2, 2.0), (3, 1.0))]
-    runs += [Run(r, "peer", "decode", 6, 2, 4, s) for r, s in ((1, 8.0), (2, 8.0), (3, 1.0))]
-    ours, theirs = summarize(runs, loaded, shape, Machine(1e4, 1e9))
+    ours = ((1, 4.0, 1e4), (2, 2.0, 1e4), (3, 1.0, 4e4))
+    runs = [Run(r, MINILLM, "decode", 6, 2, 4, s, limit) for r, s, limit in ours]
+    runs += [Run(r, "peer", "decode", 6, 2, 4, s, 1e4) for r, s in ((1, 8.0), (2, 8.0), (3, 1.0))]
+    ours, theirs = summarize(runs, loaded, shape)
     assert (ours.median, ours.least, ours.most, ours.ratio) == (4.0, 2.0, 8.0, None)
     assert (theirs.median, theirs.ratio) == (1.0, 4.0)
     # Four passes behind 6 tokens see 7, 8, 9 and 10 of them, twice: 17 each on average; 0.5 s a pass.
-    assert ours.utilization == pytest.approx((800 + 17 * 10) / 0.5 / 1e4)
+    # Against the machine of the same moment, the run that was fastest reached as much as the slowest: 970 / 1 / 1e4.
+    assert ours.utilization == pytest.approx((800 + 17 * 10) / 1.0 / 1e4)
     assert theirs.utilization == pytest.approx((1000 + 17 * 20) / 2.0 / 1e4)
 
 
 def test_mfu_leaves_the_head_out():
     shape = shape_of(tiny_config())
-    runs = [Run(1, MINILLM, "prefill", 6, 1, 1, 2.0)]
-    (row,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, shape, Machine(1.0, 1e6))
+    runs = [Run(1, MINILLM, "prefill", 6, 1, 1, 2.0, 1e6)]
+    (row,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, shape)
     wider = shape_of(tiny_config(vocab_size=500))
-    (other,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, wider, Machine(1.0, 1e6))
+    (other,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, wider)
     assert row.utilization == other.utilization
     layers = sum(slot.numel() for name, slot in random_model().checkpoint_slots().items() if "layers" in name)
     norm, attention = 48, 4 * 6 * 10 * 3 * (6 * 7 // 2)
@@ -487,7 +520,8 @@ def test_the_bench_runs_side_by_side_and_json_has_everything(tiny_dir, capsys):
     assert result["command"].startswith("minillm bench --model")
     assert result["agreement"]["float32"][TRANSFORMERS]["verdict"] == "yes"
     (mode,) = result["modes"]
-    assert mode["ceilings"] == {"bandwidth_bytes_per_s": 2e9, "flops_per_s": 3e9}, "the better of before and meanwhile"
+    assert mode["ceilings"] == {"bandwidth_bytes_per_s": 2e9, "flops_per_s": 4e9}, "the better of before and meanwhile"
+    assert {(run["what"], run["limit"]) for run in mode["runs"]} == {("prefill", 4e9), ("decode", 2e9)}
     assert set(mode["engines"]) == {MINILLM, TRANSFORMERS}
     assert len(mode["rounds"]) == 2
     assert len(mode["runs"]) == 2 * 2 * 3

@@ -1,9 +1,15 @@
-"""The two speeds of this machine, measured in the very run whose figures are set against them."""
+"""The two speeds of this machine, measured in the very run whose figures are set against them.
+
+A machine that is shared changes its speed from minute to minute, by half and more. A share of the best speed that a
+run has seen then says more of the minute than of the engine. So both are measured right before and right after each
+pass that they limit, too.
+"""
 
 import torch
 
+from minillm.benchmark.turns import PREFILL
 from minillm.device import DTYPES, cpu_multiplies
-from minillm.machine.measure import peak_matmul_flops
+from minillm.machine.measure import bandwidth_reader, matmul_timer, peak_matmul, peak_matmul_flops
 from minillm.machine.roofline import Machine
 
 
@@ -20,3 +26,23 @@ def multiplied_in(dtype: str, device: torch.device) -> str:
 def measure_ceilings(dtype: str, device: torch.device, bandwidth_bytes_per_s: float) -> Machine:
     """The bandwidth, and the operations per second in the dtype in which numbers stored in `dtype` are multiplied."""
     return Machine(bandwidth_bytes_per_s, peak_matmul_flops(device, DTYPES[multiplied_in(dtype, device)]))
+
+
+READS, PRODUCTS = 2, 2
+"""How often each is repeated: enough to tell a disturbance from the moment."""
+
+
+class Momentary:
+    """The speed that limits a pass, in this moment: that of memory for decoding, of large products for a prefill.
+
+    A reading takes some tens of milliseconds, up to two tenths of a second.
+    """
+
+    def __init__(self, dtype: str, device: torch.device) -> None:
+        fastest = DTYPES[multiplied_in(dtype, device)]
+        self._read = bandwidth_reader(device)
+        self._multiply = matmul_timer(device, fastest, peak_matmul(device, fastest)[1])
+
+    def __call__(self, what: str) -> float:
+        """Bytes or operations per second, as `what` is measured in."""
+        return self._multiply(PRODUCTS) if what == PREFILL else self._read(READS)

@@ -21,8 +21,9 @@ from minillm.metrics import request_seconds
 LEGEND = """\
 decode   behind a context, for a batch ("512 x 8"); tok/s of all sequences
 TTFT     time to first token: the prompt's pass, and the choice
-MFU      operations of the layers / time / measured matmul speed
+MFU      operations of the layers / time / matmul speed
 MBU      bytes of weights as stored, keys and values / time / bandwidth
+         both measured right before and after each run, the better one counts
 ours/it  our median rate over this engine's: above 1, ours is faster
 peak     of memory in one request, above the process with all imported
 load     until a first pass is over; the file is in the page cache"""
@@ -61,11 +62,14 @@ class Report:
 
     def result(self, result: Result, rows: Sequence[Row], plan: Plan, *, as_request: bool) -> None:
         """The tables of one mode, and whether to believe them."""
-        bandwidth, flops = result.machine.bandwidth_bytes_per_s / 1e9, result.machine.flops_per_s / 1e9
         runs = "one run" if plan.runs == 1 else f"medians of {plan.runs} runs"
         compiled = ", our decode compiled" if result.loaded[MINILLM].compiled else ""
         self.say(f"{result.mode.name}{compiled}, {runs}")
-        self.say(f"against {bandwidth:.1f} GB/s and {flops:.1f} GFLOP/s, the best seen before and meanwhile\n")
+        for what, unit in ((PREFILL, "GFLOP/s in products of matrices"), (DECODE, "GB/s from memory")):
+            limits = [run.limit / 1e9 for run in result.runs if run.what == what]
+            if limits:
+                self.say(f"beside the runs: {min(limits):,.1f} to {max(limits):,.1f} {unit}")
+        self.say("")
         self._rates("prefill", [row for row in rows if row.what == PREFILL])
         self._rates("decode", [row for row in rows if row.what == DECODE])
         self._memory(result)

@@ -1,19 +1,18 @@
 """One mode measured from end to end: load every engine, look at its memory, take turns, compare what they compute."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
 
 from minillm.benchmark.agreement import Agreement, agreement
-from minillm.benchmark.ceilings import measure_ceilings
+from minillm.benchmark.ceilings import Momentary
 from minillm.benchmark.engine import MINILLM, EngineSpec
 from minillm.benchmark.plan import NOT_QUANTIZED, Mode, Plan
 from minillm.benchmark.remote import Loaded, RemoteEngine
-from minillm.benchmark.turns import Run, take_turns
+from minillm.benchmark.turns import DECODE, PREFILL, Run, take_turns
 from minillm.benchmark.watch import Look, Watch
-from minillm.machine.measure import read_bandwidth
 from minillm.machine.roofline import Machine
 
 MEMORY_PROMPT = 512
@@ -56,8 +55,8 @@ class Result:
 
 
 def measure_mode(mode: Mode, specs: Mapping[str, EngineSpec], plan: Plan, ceilings: Machine, tell: Tell) -> Result:
-    """Load, measure, and let go again. `ceilings` is what was measured before; it is measured again, and the better
-    kept: other programs can only make a ceiling too low.
+    """Load, measure, and let go again. `ceilings` is what was measured before; where a later reading is better, that
+    is kept: other programs can only make a ceiling too low.
     """
     device = torch.device(specs[MINILLM].device)
     with ExitStack() as stack:
@@ -66,21 +65,25 @@ def measure_mode(mode: Mode, specs: Mapping[str, EngineSpec], plan: Plan, ceilin
             tell(f"{mode.name}: loading {title}")
             engines[title] = engine = stack.enter_context(RemoteEngine(title, spec))
             memory[title] = _memory(engine, plan)
-        watch = Watch(lambda: read_bandwidth(device), [engine.process_id for engine in engines.values()])
+        momentary = Momentary(mode.dtype, device)
+        watch = Watch(lambda: momentary(DECODE), [engine.process_id for engine in engines.values()])
 
         def after_round(number: int) -> None:
             look = watch.look()
             what = f"round {number} of {plan.runs}" if number else "the round that is not counted"
             tell(f"{mode.name}: {what} is over, memory reads {look.bandwidth_bytes_per_s / 1e9:.1f} GB/s")
 
-        runs = take_turns(engines, plan, after_round)
+        runs = take_turns(engines, plan, momentary, after_round)
         agreed = _compare(engines) if mode.quantize == NOT_QUANTIZED else {}
-    best = max(ceilings.bandwidth_bytes_per_s, *(look.bandwidth_bytes_per_s for look in watch.looks))
-    again = measure_ceilings(mode.dtype, device, best)
     loaded = {title: engine.loaded for title, engine in engines.items()}
-    return Result(
-        mode, loaded, memory, runs, watch.looks[1:], Machine(best, max(ceilings.flops_per_s, again.flops_per_s)), agreed
-    )
+    return Result(mode, loaded, memory, runs, watch.looks[1:], _best(ceilings, runs, watch.looks), agreed)
+
+
+def _best(before: Machine, runs: Sequence[Run], looks: Sequence[Look]) -> Machine:
+    """The most that was read at any time."""
+    reads = [run.limit for run in runs if run.what == DECODE] + [look.bandwidth_bytes_per_s for look in looks]
+    products = [run.limit for run in runs if run.what == PREFILL]
+    return Machine(max([before.bandwidth_bytes_per_s, *reads]), max([before.flops_per_s, *products]))
 
 
 def _memory(engine: RemoteEngine, plan: Plan) -> Memory:

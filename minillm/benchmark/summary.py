@@ -7,7 +7,7 @@ from statistics import median
 from minillm.benchmark.engine import MINILLM
 from minillm.benchmark.remote import Loaded
 from minillm.benchmark.turns import PREFILL, Run
-from minillm.machine.roofline import Machine, mbu, mfu, prefill_work
+from minillm.machine.roofline import mbu, mfu, prefill_work
 from minillm.machine.shape import ModelShape
 from minillm.metrics import decode_kv_bytes
 
@@ -16,7 +16,8 @@ from minillm.metrics import decode_kv_bytes
 class Row:
     """One engine in one measurement; rates in tokens per second, from the slowest run to the fastest.
 
-    `utilization` is MFU for a prefill and MBU for decoding, at the median. `ratio` is our median rate over this
+    `utilization` is MFU for a prefill and MBU for decoding: the median of the runs' shares of what the machine could do
+    in their own moments. `ratio` is our median rate over this
     engine's: above 1, ours is faster; None in our own row.
     """
 
@@ -32,7 +33,7 @@ class Row:
     ratio: float | None
 
 
-def summarize(runs: Sequence[Run], loaded: Mapping[str, Loaded], shape: ModelShape, machine: Machine) -> list[Row]:
+def summarize(runs: Sequence[Run], loaded: Mapping[str, Loaded], shape: ModelShape) -> list[Row]:
     """A row for each engine in each measurement, in the order of the runs: prefill first, then decoding by batch."""
     points = sorted({(run.what != PREFILL, run.batch, run.tokens, run.what) for run in runs})
     rows = []
@@ -43,17 +44,17 @@ def summarize(runs: Sequence[Run], loaded: Mapping[str, Loaded], shape: ModelSha
             own = [run for run in same if run.engine == engine]
             rates = [run.tokens_per_s for run in own]
             seconds = median(run.seconds / run.passes for run in own)
-            share = _utilization(own[0], seconds, loaded[engine], shape, machine)
+            share = median(_utilization(run, loaded[engine], shape) for run in own)
             ratio = None if engine == MINILLM else median(ours) / median(rates)
             rows.append(Row(what, tokens, batch, engine, median(rates), min(rates), max(rates), seconds, share, ratio))
     return rows
 
 
-def _utilization(run: Run, seconds_per_pass: float, engine: Loaded, shape: ModelShape, machine: Machine) -> float:
-    """Of the machine's speed in that which limits the pass, the share that the pass needed."""
+def _utilization(run: Run, engine: Loaded, shape: ModelShape) -> float:
+    """Of the machine's speed in that which limits the passes, the share that they reached."""
     if run.what == PREFILL:
-        return mfu(prefill_flops_without_head(shape, run.tokens), seconds_per_pass, machine.flops_per_s)
-    return mbu(bytes_per_pass(run, engine), seconds_per_pass, machine.bandwidth_bytes_per_s)
+        return mfu(prefill_flops_without_head(shape, run.tokens), run.seconds, run.limit)
+    return mbu(bytes_per_pass(run, engine), run.seconds / run.passes, run.limit)
 
 
 def prefill_flops_without_head(shape: ModelShape, tokens: int) -> float:

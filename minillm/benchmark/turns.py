@@ -1,11 +1,12 @@
 """Rounds: in each, every engine is measured once in everything, one engine right after the other.
 
 A machine whose speed drifts, or that is disturbed for a moment, treats neighbours alike: that is why the ratios of one
-run can be trusted further than its figures.
+run can be trusted further than its figures. What the machine itself can do is read in the same turns.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from minillm.benchmark.plan import Plan
@@ -28,7 +29,9 @@ class Timed(Protocol):
 class Run:
     """One measurement. `tokens` is the prompt that was prefilled, or the context behind which was decoded.
 
-    `passes` is 1 for a prefill; `seconds` are for all passes together.
+    `passes` is 1 for a prefill; `seconds` are for all passes together. `limit` is the machine's own speed in that which
+    limits the passes, operations or bytes per second: the better of what was read right before them and right after,
+    for a reading can be disturbed as a pass can.
     """
 
     round: int
@@ -38,6 +41,7 @@ class Run:
     batch: int
     passes: int
     seconds: float
+    limit: float
 
     @property
     def tokens_per_s(self) -> float:
@@ -45,9 +49,12 @@ class Run:
         return (self.tokens if self.what == PREFILL else self.batch * self.passes) / self.seconds
 
 
-def take_turns(engines: Mapping[str, Timed], plan: Plan, after_round: Callable[[int], None]) -> list[Run]:
+def take_turns(
+    engines: Mapping[str, Timed], plan: Plan, read_limit: Callable[[str], float], after_round: Callable[[int], None]
+) -> list[Run]:
     """A B A B ...; the first round warms up and is not counted. Each prompt is of other random ids.
 
+    `read_limit` gives the machine's speed of the moment for a prefill or for decoding; the engines rest meanwhile.
     `after_round` is called with the number of each round, the uncounted one (0) included.
     """
     runs: list[Run] = []
@@ -56,18 +63,38 @@ def take_turns(engines: Mapping[str, Timed], plan: Plan, after_round: Callable[[
         passes = plan.passes if counted else min(WARM_UP_PASSES, plan.passes)
         for length in plan.lengths:
             turn = [
-                run for name, engine in engines.items() for run in _measure(name, engine, plan, number, length, passes)
+                run
+                for name, engine in engines.items()
+                for run in _measure(name, engine, plan, number, length, passes, read_limit)
             ]
             runs += turn if counted else []
         after_round(number)
     return runs
 
 
-def _measure(name: str, engine: Timed, plan: Plan, number: int, length: int, passes: int) -> list[Run]:
+def _measure(
+    name: str,
+    engine: Timed,
+    plan: Plan,
+    number: int,
+    length: int,
+    passes: int,
+    read_limit: Callable[[str], float],
+) -> list[Run]:
     """One engine's turn: a prompt of this length, and what is decoded behind it."""
-    seconds = engine.prefill(length, plan.room(length), seed=number * 1000 + length)
-    runs = [Run(number, name, PREFILL, length, 1, 1, seconds)] if length in plan.prompts else []
-    if length in plan.contexts:
-        for batch in plan.batches:
-            runs.append(Run(number, name, DECODE, length, batch, passes, engine.decode(batch, passes)))
+    runs = []
+
+    def measured(what: str, batch: int, passes: int, work: Callable[[], float]) -> None:
+        before, seconds, after = read_limit(what), work(), read_limit(what)
+        runs.append(Run(number, name, what, length, batch, passes, seconds, max(before, after)))
+
+    def prefill() -> float:
+        return engine.prefill(length, plan.room(length), seed=number * 1000 + length)
+
+    if length in plan.prompts:
+        measured(PREFILL, 1, 1, prefill)
+    else:
+        prefill()
+    for batch in plan.batches if length in plan.contexts else ():
+        measured(DECODE, batch, passes, partial(engine.decode, batch, passes))
     return runs

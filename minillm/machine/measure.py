@@ -24,8 +24,13 @@ LONG_ENOUGH_S = 0.05
 
 
 def read_bandwidth(device: torch.device | str = "cpu", *, num_bytes: int = READ_BYTES, repeats: int = 5) -> float:
-    """Bytes per second at which memory is read, on all threads: the best of `repeats` reads of `num_bytes` in each of
-    three ways.
+    """Bytes per second at which memory is read, on all threads; see `bandwidth_reader`."""
+    return bandwidth_reader(device, num_bytes)(repeats)
+
+
+def bandwidth_reader(device: torch.device | str = "cpu", num_bytes: int = READ_BYTES) -> Callable[[int], float]:
+    """A function of `repeats` that gives the bytes per second at which memory is read in this moment: the best of so
+    many reads of `num_bytes` in each of three ways. It keeps what it reads: to make it takes as long as to read it.
 
     The best, not the mean: other programs can only make a read slower than the machine is. Three ways, because a core
     that reads in one place does not draw all that its memory gives: more is under way at a time when it reads in
@@ -46,7 +51,7 @@ def read_bandwidth(device: torch.device | str = "cpu", *, num_bytes: int = READ_
         lambda: torch.sum(columns, dim=0, out=sums),  # in up to 32, far from each other
         lambda: matrix @ vector,  # in a few neighbouring rows
     )
-    return numbers.nbytes / min(_best_seconds(way, device, repeats) for way in ways)
+    return lambda repeats: numbers.nbytes / min(_best_seconds(way, device, repeats) for way in ways)
 
 
 def matmul_flops(
@@ -56,29 +61,40 @@ def matmul_flops(
     size: int = 2048,
     repeats: int = 5,
 ) -> float:
-    """Floating-point operations per second in a product of two size x size matrices: the best of `repeats`.
+    """Floating-point operations per second in a product of two size x size matrices; see `matmul_timer`."""
+    return matmul_timer(device, dtype, size)(repeats)
+
+
+def matmul_timer(device: torch.device | str, dtype: torch.dtype, size: int) -> Callable[[int], float]:
+    """A function of `repeats` that gives the operations per second of this moment: the best of so many products.
 
     Each of size² results takes `size` multiplications and as many additions: 2 size³ in all. The numbers are random:
     a GPU that multiplies ones needs less power for it, and clocks higher than it does for a model.
     """
     device = torch.device(device)
     a = torch.randn(size, size, device=device).to(dtype)  # [N, N]
-    return 2 * size**3 / _best_seconds(lambda: a @ a, device, repeats)
+    return lambda repeats: 2 * size**3 / _best_seconds(lambda: a @ a, device, repeats)
 
 
 def peak_matmul_flops(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> float:
-    """The same, for the size of matrix that suits the machine: doubled from 256 until a product takes a while.
+    """The same, for the size of matrix that suits the machine best."""
+    return peak_matmul(device, dtype)[0]
+
+
+def peak_matmul(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[float, int]:
+    """Operations per second, and the size of matrix at which they were most: doubled from 256 until a product takes a
+    while.
 
     A processor without instructions for `dtype` may take seconds for what a GPU does in a millisecond.
     """
-    best, size = 0.0, 256
+    found, size = [], 256
     while size <= 8192:
         flops = matmul_flops(device, dtype, size=size, repeats=3)
-        best = max(best, flops)
+        found.append((flops, size))
         if 2 * size**3 / flops > LONG_ENOUGH_S:
             break
         size *= 2
-    return best
+    return max(found)
 
 
 def compare_reads(num_bytes: int = READ_BYTES, rounds: int = 5) -> tuple[float, float]:

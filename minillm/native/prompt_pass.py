@@ -15,7 +15,7 @@ STRIP = 16
 """Tokens that are computed together; what a sequence's last strip lacks is computed all the same."""
 
 FEW_STRIPS = 8
-"""So many the pass computes sooner than the library the first tokens: that reads the weights at a third of the speed."""
+"""So many the pass computes sooner than the library a few tokens: that reads the weights at a third of the speed."""
 
 TOKENS_PER_STRIP = 8
 """What further strips have to hold, or else the library, which computes no empty places, is sooner done."""
