@@ -221,8 +221,9 @@ class TestInAnyCompany:
 
 class TestWhatItTakes:
     @pytest.mark.parametrize(("counts", "taken"), [
-        ([1], True), ([2], True), ([100], True), ([40, 1, 1], True), ([2] * 8, True), ([100] + [1] * 8, True),
-        ([2] * 16, False), ([32] + [1] * 60, False), ([1] * 64, False),
+        ([1], True), ([2], True), ([1, 1], True), ([100], True), ([40, 1, 1], True), ([8] * 8, True),
+        ([100] + [1] * 8, True), ([100] + [1] * 9, False), ([2] * 8, False), ([32] + [1] * 60, False),
+        ([1] * 64, False),
     ])  # fmt: skip
     def test_not_where_most_of_what_is_computed_is_for_nobody(self, counts: Sequence[int], taken):
         model = prompt_model()

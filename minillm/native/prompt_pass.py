@@ -14,11 +14,11 @@ from minillm.native.matrix import address
 STRIP = 16
 """Tokens that are computed together; what a sequence's last strip lacks is computed all the same."""
 
-FEW_STRIPS = 8
-"""So many the pass computes sooner than the library a few tokens: that reads the weights at a third of the speed."""
+SPARE_STRIPS = 2
+"""So many may be nearly empty: for a few tokens, the library reads the weights at a third of the speed."""
 
 TOKENS_PER_STRIP = 8
-"""What further strips have to hold, or else the library, which computes no empty places, is sooner done."""
+"""What the others have to hold: the library computes no empty places, and no attention for them."""
 
 MULTIPLE = 32
 """What the sizes of a model have to be a multiple of: the columns that a product of tiles takes at a time."""
@@ -44,13 +44,13 @@ class NativePromptPass:
     def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
         """Hidden states after the final norm, bfloat16.
 
-        It takes any number of tokens, unless they are of so many sequences that most strips would be nearly empty.
+        It takes any number of tokens, unless they are of so many sequences that most strips would be half empty.
         """
         where = self._described.placement(ids, cache)
         if where is None:
             return None
         strips = sum(-(-count // STRIP) for count in where.counts)
-        if strips > FEW_STRIPS + ids.numel() // TOKENS_PER_STRIP:
+        if strips > SPARE_STRIPS + ids.numel() // TOKENS_PER_STRIP:
             return None
         x = self._model.embed_tokens(ids).contiguous()  # [B, T, E]
         q_len, half_dim = ids.shape[1], self._model.config.head_dim // 2
