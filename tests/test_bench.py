@@ -297,7 +297,17 @@ def test_a_watch_looks_at_what_happened_since_its_last_look(monkeypatch):
     ],
 )
 def test_a_machine_that_was_not_quiet_is_called_so(looks, words):
-    found = cautions(looks)
+    assert_says(cautions(looks), words)
+
+
+def test_a_machine_that_was_not_the_same_beside_every_run_is_called_so():
+    look = [Look(10e9, 0.0)]
+    assert_says(cautions(look, [9e9, 9.5e9], [1e12, 1.1e12]), [])
+    assert_says(cautions(look, [9e9, 8e9], [1e12, 1.1e12]), ["memory read 8.0 to 10.0 GB/s"])
+    assert_says(cautions(look, [], [2e12, 0.7e12]), ["products ran at 700.0 to 2,000.0 GFLOP/s"])
+
+
+def assert_says(found, words):
     assert len(found) == len(words)
     assert all(word in sentence for word, sentence in zip(words, found, strict=True))
 

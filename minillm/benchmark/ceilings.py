@@ -5,6 +5,8 @@ run has seen then says more of the minute than of the engine. So both are measur
 pass that they limit, too.
 """
 
+import time
+
 import torch
 
 from minillm.benchmark.turns import PREFILL
@@ -31,6 +33,9 @@ def measure_ceilings(dtype: str, device: torch.device, bandwidth_bytes_per_s: fl
 READS, PRODUCTS = 2, 2
 """How often each is repeated: enough to tell a disturbance from the moment."""
 
+SETTLE_S = 0.03
+"""After a reading, its threads look out for more work for some 10 ms, on the very cores that an engine needs next."""
+
 
 class Momentary:
     """The speed that limits a pass, in this moment: that of memory for decoding, of large products for a prefill.
@@ -45,4 +50,6 @@ class Momentary:
 
     def __call__(self, what: str) -> float:
         """Bytes or operations per second, as `what` is measured in."""
-        return self._multiply(PRODUCTS) if what == PREFILL else self._read(READS)
+        limit = self._multiply(PRODUCTS) if what == PREFILL else self._read(READS)
+        time.sleep(SETTLE_S)
+        return limit

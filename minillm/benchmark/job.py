@@ -18,7 +18,7 @@ from minillm.benchmark.report import Report, agreement_json, as_json
 from minillm.benchmark.session import Tell, compare_outputs, measure_mode
 from minillm.benchmark.subject import Subject
 from minillm.benchmark.summary import summarize
-from minillm.benchmark.watch import cautions, machine_is_busy
+from minillm.benchmark.watch import machine_is_busy
 from minillm.config import ModelConfig
 from minillm.machine.limits import device_title
 from minillm.machine.measure import read_bandwidth
@@ -86,7 +86,7 @@ def _run_mode(
     rows = summarize(result.runs, result.loaded, shape_of(subject.checkpoint.config))
     report.result(result, rows, job.plan, as_request=job.as_request)
     findings.modes.append(as_json(result, rows))
-    findings.cautions += cautions(result.looks)
+    findings.cautions += result.cautions
     if result.agreement:
         findings.agreement[mode] = result.agreement
     # What two quantizers made of the weights differs; what they were made from must not.

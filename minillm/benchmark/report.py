@@ -14,7 +14,6 @@ from minillm.benchmark.plan import Mode, Plan
 from minillm.benchmark.session import Result
 from minillm.benchmark.summary import Row
 from minillm.benchmark.turns import DECODE, PREFILL
-from minillm.benchmark.watch import cautions
 from minillm.machine.roofline import Machine
 from minillm.metrics import request_seconds
 
@@ -66,16 +65,15 @@ class Report:
         compiled = ", our decode compiled" if result.loaded[MINILLM].compiled else ""
         self.say(f"{result.mode.name}{compiled}, {runs}")
         for what, unit in ((PREFILL, "GFLOP/s in products of matrices"), (DECODE, "GB/s from memory")):
-            limits = [run.limit / 1e9 for run in result.runs if run.what == what]
-            if limits:
-                self.say(f"beside the runs: {min(limits):,.1f} to {max(limits):,.1f} {unit}")
+            if limits := result.limits(what):
+                self.say(f"beside the runs: {min(limits) / 1e9:,.1f} to {max(limits) / 1e9:,.1f} {unit}")
         self.say("")
         self._rates("prefill", [row for row in rows if row.what == PREFILL])
         self._rates("decode", [row for row in rows if row.what == DECODE])
         self._memory(result)
         if as_request:
             self._request(rows, plan)
-        for sentence in cautions(result.looks):
+        for sentence in result.cautions:
             self.caution(sentence)
 
     def legend(self, peers: Collection[str]) -> None:
@@ -151,7 +149,7 @@ def as_json(result: Result, rows: Sequence[Row]) -> dict[str, Any]:
         "runs": [asdict(run) for run in result.runs],
         "summary": [asdict(row) for row in rows],
         "rounds": [asdict(look) for look in result.looks],
-        "cautions": cautions(result.looks),
+        "cautions": result.cautions,
         "agreement": agreement_json(result.agreement),
     }
 

@@ -12,7 +12,7 @@ from minillm.benchmark.engine import MINILLM, EngineSpec
 from minillm.benchmark.plan import NOT_QUANTIZED, Mode, Plan
 from minillm.benchmark.remote import Loaded, RemoteEngine
 from minillm.benchmark.turns import DECODE, PREFILL, Run, take_turns
-from minillm.benchmark.watch import Look, Watch
+from minillm.benchmark.watch import Look, Watch, cautions
 from minillm.machine.roofline import Machine
 
 MEMORY_PROMPT = 512
@@ -52,6 +52,15 @@ class Result:
     looks: list[Look]
     machine: Machine
     agreement: dict[str, Agreement]
+
+    def limits(self, what: str) -> list[float]:
+        """What the machine could do beside each prefill, or beside each run of decoding."""
+        return [run.limit for run in self.runs if run.what == what]
+
+    @property
+    def cautions(self) -> list[str]:
+        """Why not to believe any of it, where there is a reason."""
+        return cautions(self.looks, self.limits(DECODE), self.limits(PREFILL))
 
 
 def measure_mode(mode: Mode, specs: Mapping[str, EngineSpec], plan: Plan, ceilings: Machine, tell: Tell) -> Result:

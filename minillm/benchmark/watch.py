@@ -1,7 +1,7 @@
 """Was the machine quiet while it was measured? If not, its figures are not to be believed, and the report says so.
 
-Two signs: processor time that neither this program nor the engines used, and a memory bandwidth that is not the same
-from round to round.
+Two signs: processor time that neither this program nor the engines used, and a speed of memory or of arithmetic that is
+not the same from run to run.
 """
 
 import os
@@ -14,7 +14,7 @@ BUSY_SHARE = 0.1
 """Of the processors' time, what other programs may use: a tenth of two cores is a fifth of one."""
 
 DRIFT = 0.15
-"""By how much the bandwidth may fall below the best that was seen: a quiet machine repeats within a few percent."""
+"""By how much a speed may fall below the best that was seen: a quiet machine repeats within a few percent."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,17 @@ def machine_is_busy(watched_s: float = 0.5) -> str | None:
     return _busy(share_of_others(before, read_ticks(), 0.0, _ticks_per_s()), "before anything was measured")
 
 
-def cautions(looks: Sequence[Look]) -> list[str]:
-    """A sentence for each sign that these looks, one per round, were not at a quiet machine."""
+def cautions(looks: Sequence[Look], reads: Sequence[float] = (), products: Sequence[float] = ()) -> list[str]:
+    """A sentence for each sign that these looks, one per round, were not at a quiet machine.
+
+    reads, products: bytes and operations per second, as they were measured beside single runs.
+    """
     shares = [look.share_of_others for look in looks if look.share_of_others is not None]
     found = [_busy(max(shares, default=None), "in a round")]
-    speeds = [look.bandwidth_bytes_per_s for look in looks]
-    if speeds and min(speeds) < (1 - DRIFT) * max(speeds):
-        found.append(f"memory read {min(speeds) / 1e9:.1f} to {max(speeds) / 1e9:.1f} GB/s from round to round")
+    speeds = [*(look.bandwidth_bytes_per_s for look in looks), *reads]
+    for what, unit, seen in (("memory read", "GB/s", speeds), ("products ran at", "GFLOP/s", products)):
+        if seen and min(seen) < (1 - DRIFT) * max(seen):
+            found.append(f"{what} {min(seen) / 1e9:,.1f} to {max(seen) / 1e9:,.1f} {unit} from run to run")
     return [sentence for sentence in found if sentence]
 
 
