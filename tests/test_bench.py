@@ -239,7 +239,7 @@ def test_rows_are_medians_with_spread_ratio_and_share_of_the_ceiling():
     ours = ((1, 4.0, 1e4), (2, 2.0, 1e4), (3, 1.0, 4e4))
     runs = [Run(r, MINILLM, "decode", 6, 2, 4, s, limit) for r, s, limit in ours]
     runs += [Run(r, "peer", "decode", 6, 2, 4, s, 1e4) for r, s in ((1, 8.0), (2, 8.0), (3, 1.0))]
-    ours, theirs = summarize(runs, loaded, shape)
+    ours, theirs = summarize(runs, loaded, shape, Machine(1.0, 1e9))
     assert (ours.median, ours.least, ours.most, ours.ratio) == (4.0, 2.0, 8.0, None)
     assert (theirs.median, theirs.ratio) == (1.0, 4.0)
     # Four passes behind 6 tokens see 7, 8, 9 and 10 of them, twice: 17 each on average; 0.5 s a pass.
@@ -250,10 +250,10 @@ def test_rows_are_medians_with_spread_ratio_and_share_of_the_ceiling():
 
 def test_mfu_leaves_the_head_out():
     shape = shape_of(tiny_config())
-    runs = [Run(1, MINILLM, "prefill", 6, 1, 1, 2.0, 1e6)]
-    (row,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, shape)
+    runs = [Run(1, MINILLM, "prefill", 6, 1, 1, 2.0, 1e5)]
+    (row,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, shape, Machine(1.0, 1e6))
     wider = shape_of(tiny_config(vocab_size=500))
-    (other,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, wider)
+    (other,) = summarize(runs, {MINILLM: Loaded(0.1, 107, 1, 1, 1)}, wider, Machine(1.0, 1e6))
     assert row.utilization == other.utilization
     layers = sum(slot.numel() for name, slot in random_model().checkpoint_slots().items() if "layers" in name)
     norm, attention = 48, 4 * 6 * 10 * 3 * (6 * 7 // 2)

@@ -1,8 +1,9 @@
 """The two speeds of this machine, measured in the very run whose figures are set against them.
 
-A machine that is shared changes its speed from minute to minute, by half and more. A share of the best speed that a
-run has seen then says more of the minute than of the engine. So both are measured right before and right after each
-pass that they limit, too.
+A machine that is shared changes its speed, by half and more. Its memory does so from minute to minute: a share of the
+best that a run has seen would say more of the minute than of the engine, so memory is read right before and right after
+each run that it limits. Matrix units may do so several times a second, for a neighbour on the same core uses them, too:
+what they did beside a prefill is not what they did meanwhile, and only the best that was seen is a ceiling.
 """
 
 import time

@@ -83,7 +83,7 @@ def _run_mode(
 ) -> None:
     """One mode: measured, printed, and added to the findings."""
     result = measure_mode(mode, lineup.specs(mode), job.plan, ceilings, tell)
-    rows = summarize(result.runs, result.loaded, shape_of(subject.checkpoint.config))
+    rows = summarize(result.runs, result.loaded, shape_of(subject.checkpoint.config), result.machine)
     report.result(result, rows, job.plan, as_request=job.as_request)
     findings.modes.append(as_json(result, rows))
     findings.cautions += result.cautions

@@ -20,9 +20,9 @@ from minillm.metrics import request_seconds
 LEGEND = """\
 decode   behind a context, for a batch ("512 x 8"); tok/s of all sequences
 TTFT     time to first token: the prompt's pass, and the choice
-MFU      operations of the layers / time / matmul speed
-MBU      bytes of weights as stored, keys and values / time / bandwidth
-         both measured right before and after each run, the better one counts
+MFU      operations of the layers / time / the best matmul speed seen
+MBU      bytes of weights as stored, keys and values / time / bandwidth, the
+         better of what was read right before the run and right after it
 ours/it  our median rate over this engine's: above 1, ours is faster
 peak     of memory in one request, above the process with all imported
 load     until a first pass is over; the file is in the page cache"""
@@ -64,9 +64,9 @@ class Report:
         runs = "one run" if plan.runs == 1 else f"medians of {plan.runs} runs"
         compiled = ", our decode compiled" if result.loaded[MINILLM].compiled else ""
         self.say(f"{result.mode.name}{compiled}, {runs}")
-        for what, unit in ((PREFILL, "GFLOP/s in products of matrices"), (DECODE, "GB/s from memory")):
-            if limits := result.limits(what):
-                self.say(f"beside the runs: {min(limits) / 1e9:,.1f} to {max(limits) / 1e9:,.1f} {unit}")
+        self.say(f"MFU against {result.machine.flops_per_s / 1e9:,.1f} GFLOP/s, the best seen before and meanwhile")
+        if reads := result.limits(DECODE):
+            self.say(f"MBU against {min(reads) / 1e9:.1f} to {max(reads) / 1e9:.1f} GB/s, read beside each run")
         self.say("")
         self._rates("prefill", [row for row in rows if row.what == PREFILL])
         self._rates("decode", [row for row in rows if row.what == DECODE])

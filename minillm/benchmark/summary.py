@@ -7,7 +7,7 @@ from statistics import median
 from minillm.benchmark.engine import MINILLM
 from minillm.benchmark.remote import Loaded
 from minillm.benchmark.turns import PREFILL, Run
-from minillm.machine.roofline import mbu, mfu, prefill_work
+from minillm.machine.roofline import Machine, mbu, mfu, prefill_work
 from minillm.machine.shape import ModelShape
 from minillm.metrics import decode_kv_bytes
 
@@ -16,8 +16,8 @@ from minillm.metrics import decode_kv_bytes
 class Row:
     """One engine in one measurement; rates in tokens per second, from the slowest run to the fastest.
 
-    `utilization` is MFU for a prefill and MBU for decoding: the median of the runs' shares of what the machine could do
-    in their own moments. `ratio` is our median rate over this
+    `utilization` is MFU for a prefill, at the median, against the best products that were seen; and MBU for decoding:
+    the median of the runs' shares, each of what memory gave beside that run. `ratio` is our median rate over this
     engine's: above 1, ours is faster; None in our own row.
     """
 
@@ -33,7 +33,7 @@ class Row:
     ratio: float | None
 
 
-def summarize(runs: Sequence[Run], loaded: Mapping[str, Loaded], shape: ModelShape) -> list[Row]:
+def summarize(runs: Sequence[Run], loaded: Mapping[str, Loaded], shape: ModelShape, best: Machine) -> list[Row]:
     """A row for each engine in each measurement, in the order of the runs: prefill first, then decoding by batch."""
     points = sorted({(run.what != PREFILL, run.batch, run.tokens, run.what) for run in runs})
     rows = []
@@ -44,16 +44,16 @@ def summarize(runs: Sequence[Run], loaded: Mapping[str, Loaded], shape: ModelSha
             own = [run for run in same if run.engine == engine]
             rates = [run.tokens_per_s for run in own]
             seconds = median(run.seconds / run.passes for run in own)
-            share = median(_utilization(run, loaded[engine], shape) for run in own)
+            share = median(_utilization(run, loaded[engine], shape, best) for run in own)
             ratio = None if engine == MINILLM else median(ours) / median(rates)
             rows.append(Row(what, tokens, batch, engine, median(rates), min(rates), max(rates), seconds, share, ratio))
     return rows
 
 
-def _utilization(run: Run, engine: Loaded, shape: ModelShape) -> float:
+def _utilization(run: Run, engine: Loaded, shape: ModelShape, best: Machine) -> float:
     """Of the machine's speed in that which limits the passes, the share that they reached."""
     if run.what == PREFILL:
-        return mfu(prefill_flops_without_head(shape, run.tokens), run.seconds, run.limit)
+        return mfu(prefill_flops_without_head(shape, run.tokens), run.seconds, best.flops_per_s)
     return mbu(bytes_per_pass(run, engine), run.seconds / run.passes, run.limit)
 
 
