@@ -16,7 +16,7 @@ from tiny import random_ids, random_model, save_tiny_model, tiny_config
 from minillm import bench
 from minillm.benchmark import watch
 from minillm.benchmark.agreement import Agreement, count_equal
-from minillm.benchmark.ceilings import Momentary
+from minillm.benchmark.ceilings import READS_BEFORE, Ceilings
 from minillm.benchmark.engine import LLAMA_CPP, MINILLM, TRANSFORMERS, EngineSpec
 from minillm.benchmark.ours import MinillmEngine
 from minillm.benchmark.peers import Lineup
@@ -48,11 +48,13 @@ def tiny_dir(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _quick_ceilings(monkeypatch):
     """No ceiling is measured: these tests are not about this machine."""
-    monkeypatch.setattr("minillm.benchmark.job.read_bandwidth", lambda device: 1e9)
-    monkeypatch.setattr("minillm.benchmark.ceilings.bandwidth_reader", lambda device: lambda repeats: 2e9)
-    monkeypatch.setattr("minillm.benchmark.ceilings.peak_matmul_flops", lambda device, dtype: 3e9)
-    monkeypatch.setattr("minillm.benchmark.ceilings.peak_matmul", lambda device, dtype: (3e9, 512))
+    monkeypatch.setattr("minillm.benchmark.job.bandwidth_reader", lambda device: read)
+    monkeypatch.setattr("minillm.benchmark.ceilings.matmul_flops_by_size", lambda device, dtype: {256: 3e9})
     monkeypatch.setattr("minillm.benchmark.ceilings.matmul_timer", lambda device, dtype, size: lambda repeats: 4e9)
+
+
+def read(repeats):
+    return 1e9 if repeats == READS_BEFORE else 2e9
 
 
 def spec(path, engine=MINILLM, dtype="float32"):
@@ -222,7 +224,7 @@ def test_the_limit_of_a_run_is_read_right_before_and_after_it_and_the_better_one
 
 @pytest.mark.parametrize(("what", "limit"), [("decode", 2e9), ("prefill", 4e9)])
 def test_what_limits_a_pass_is_the_memory_or_the_products(what, limit):
-    assert Momentary("float32", torch.device("cpu"))(what) == limit
+    assert Ceilings("float32", torch.device("cpu"), read)(what) == limit
 
 
 def test_a_rate_counts_prompt_tokens_or_the_new_tokens_of_all_sequences():

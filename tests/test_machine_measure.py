@@ -61,6 +61,12 @@ def test_the_matrix_grows_until_a_product_takes_a_while_and_the_best_rate_counts
     assert measure.peak_matmul_flops() == 40e9
 
 
+def test_a_quick_product_is_the_largest_that_does_not_take_long():
+    assert measure.quick_matmul_size({256: 10e9, 512: 40e9, 1024: 30e9}) == 512, "1024 takes 72 ms"
+    assert measure.quick_matmul_size({256: 90e9, 512: 80e9, 1024: 70e9}) == 1024, "though it is not the fastest"
+    assert measure.quick_matmul_size({256: 1e6}) == 256, "where all take long"
+
+
 def test_the_matrix_stops_growing_on_a_machine_that_is_fast_for_all_of_them(monkeypatch):
     sizes = []
     monkeypatch.setattr(measure, "matmul_flops", lambda device, dtype, size, repeats: sizes.append(size) or 1e18)

@@ -2,17 +2,18 @@
 
 A machine that is shared changes its speed, by half and more. Its memory does so from minute to minute: a share of the
 best that a run has seen would say more of the minute than of the engine, so memory is read right before and right after
-each run that it limits. Matrix units may do so several times a second, for a neighbour on the same core uses them, too:
-what they did beside a prefill is not what they did meanwhile, and only the best that was seen is a ceiling.
+each run that it limits. Its matrix units may do so several times a second: what they did beside a prefill is not what
+they did meanwhile, and only the best that was seen is a ceiling.
 """
 
 import time
+from collections.abc import Callable
 
 import torch
 
 from minillm.benchmark.turns import PREFILL
 from minillm.device import DTYPES, cpu_multiplies
-from minillm.machine.measure import bandwidth_reader, matmul_timer, peak_matmul, peak_matmul_flops
+from minillm.machine.measure import matmul_flops_by_size, matmul_timer, peak_matmul_flops, quick_matmul_size
 from minillm.machine.roofline import Machine
 
 
@@ -31,26 +32,31 @@ def measure_ceilings(dtype: str, device: torch.device, bandwidth_bytes_per_s: fl
     return Machine(bandwidth_bytes_per_s, peak_matmul_flops(device, DTYPES[multiplied_in(dtype, device)]))
 
 
+READS_BEFORE = 5
 READS, PRODUCTS = 2, 2
-"""How often each is repeated: enough to tell a disturbance from the moment."""
+"""How often each is repeated before the runs and beside one: enough to tell a disturbance from the moment."""
 
 SETTLE_S = 0.03
 """After a reading, its threads look out for more work for some 10 ms, on the very cores that an engine needs next."""
 
 
-class Momentary:
-    """The speed that limits a pass, in this moment: that of memory for decoding, of large products for a prefill.
+class Ceilings:
+    """Both speeds for numbers stored in `dtype`: those before any run, and those of the moment in which it is called.
 
-    A reading takes some tens of milliseconds, up to two tenths of a second.
+    read: a `bandwidth_reader` of the device.
     """
 
-    def __init__(self, dtype: str, device: torch.device) -> None:
+    def __init__(self, dtype: str, device: torch.device, read: Callable[[int], float]) -> None:
         fastest = DTYPES[multiplied_in(dtype, device)]
-        self._read = bandwidth_reader(device)
-        self._multiply = matmul_timer(device, fastest, peak_matmul(device, fastest)[1])
+        by_size = matmul_flops_by_size(device, fastest)
+        self.before = Machine(read(READS_BEFORE), max(by_size.values()))
+        self._read, self._multiply = read, matmul_timer(device, fastest, quick_matmul_size(by_size))
 
     def __call__(self, what: str) -> float:
-        """Bytes or operations per second, as `what` is measured in."""
+        """What limits a prefill now, in operations per second, or decoding, in bytes per second.
+
+        A reading takes some tens of milliseconds, up to two tenths of a second.
+        """
         limit = self._multiply(PRODUCTS) if what == PREFILL else self._read(READS)
         time.sleep(SETTLE_S)
         return limit

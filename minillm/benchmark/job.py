@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from minillm.benchmark.agreement import Agreement
-from minillm.benchmark.ceilings import measure_ceilings, multiplied_in
+from minillm.benchmark.ceilings import Ceilings, multiplied_in
 from minillm.benchmark.engine import MINILLM, EngineSpec
 from minillm.benchmark.peers import Lineup
 from minillm.benchmark.plan import Mode, Plan
@@ -21,8 +21,7 @@ from minillm.benchmark.summary import summarize
 from minillm.benchmark.watch import machine_is_busy
 from minillm.config import ModelConfig
 from minillm.machine.limits import device_title
-from minillm.machine.measure import read_bandwidth
-from minillm.machine.roofline import Machine
+from minillm.machine.measure import bandwidth_reader
 from minillm.machine.shape import num_params, shape_of
 
 LIBRARIES = ("minillm", "torch", "numpy", "transformers", "llama_cpp_python")
@@ -57,10 +56,13 @@ def run_job(job: Job, subject: Subject, report: Report, tell: Tell) -> dict[str,
     if busy := machine_is_busy():
         findings.cautions.append(busy)
         report.caution(busy)
-    bandwidth = read_bandwidth(job.device)
-    dtypes = list(dict.fromkeys(mode.dtype for mode in job.modes))
-    ceilings = {dtype: measure_ceilings(dtype, job.device, bandwidth) for dtype in dtypes}
-    report.ceilings(device_title(job.device), ceilings, {dtype: multiplied_in(dtype, job.device) for dtype in dtypes})
+    read = bandwidth_reader(job.device)
+    ceilings = {dtype: Ceilings(dtype, job.device, read) for dtype in dict.fromkeys(mode.dtype for mode in job.modes)}
+    report.ceilings(
+        device_title(job.device),
+        {dtype: limits.before for dtype, limits in ceilings.items()},
+        {dtype: multiplied_in(dtype, job.device) for dtype in ceilings},
+    )
     report.say(f"{subject.name}: {num_params(shape_of(subject.checkpoint.config)):,} parameters\n")
     lineup = Lineup(_our_spec(job, subject), subject.checkpoint, job.peers, subject.scratch)
     for mode in job.modes:
@@ -76,7 +78,7 @@ def _run_mode(
     job: Job,
     subject: Subject,
     lineup: Lineup,
-    ceilings: Machine,
+    ceilings: Ceilings,
     report: Report,
     findings: Findings,
     tell: Tell,

@@ -13,7 +13,7 @@ from minillm.benchmark.engine import FLASH_OFF, LLAMA_CPP, MINILLM
 from minillm.benchmark.plan import Mode, Plan
 from minillm.benchmark.session import Result
 from minillm.benchmark.summary import Row
-from minillm.benchmark.turns import DECODE, PREFILL
+from minillm.benchmark.turns import DECODE, PREFILL, limits_of
 from minillm.machine.roofline import Machine
 from minillm.metrics import request_seconds
 
@@ -65,7 +65,7 @@ class Report:
         compiled = ", our decode compiled" if result.loaded[MINILLM].compiled else ""
         self.say(f"{result.mode.name}{compiled}, {runs}")
         self.say(f"MFU against {result.machine.flops_per_s / 1e9:,.1f} GFLOP/s, the best seen before and meanwhile")
-        if reads := result.limits(DECODE):
+        if reads := limits_of(result.runs, DECODE):
             self.say(f"MBU against {min(reads) / 1e9:.1f} to {max(reads) / 1e9:.1f} GB/s, read beside each run")
         self.say("")
         self._rates("prefill", [row for row in rows if row.what == PREFILL])

@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import torch
-
 from minillm.benchmark.agreement import Agreement, agreement
-from minillm.benchmark.ceilings import Momentary
+from minillm.benchmark.ceilings import Ceilings
 from minillm.benchmark.engine import MINILLM, EngineSpec
 from minillm.benchmark.plan import NOT_QUANTIZED, Mode, Plan
 from minillm.benchmark.remote import Loaded, RemoteEngine
-from minillm.benchmark.turns import DECODE, PREFILL, Run, take_turns
+from minillm.benchmark.turns import DECODE, PREFILL, Run, limits_of, take_turns
 from minillm.benchmark.watch import Look, Watch, cautions
 from minillm.machine.roofline import Machine
 
@@ -53,46 +51,39 @@ class Result:
     machine: Machine
     agreement: dict[str, Agreement]
 
-    def limits(self, what: str) -> list[float]:
-        """What the machine could do beside each prefill, or beside each run of decoding."""
-        return [run.limit for run in self.runs if run.what == what]
-
     @property
     def cautions(self) -> list[str]:
         """Why not to believe any of it, where there is a reason."""
-        return cautions(self.looks, self.limits(DECODE), self.limits(PREFILL))
+        return cautions(self.looks, limits_of(self.runs, DECODE), limits_of(self.runs, PREFILL))
 
 
-def measure_mode(mode: Mode, specs: Mapping[str, EngineSpec], plan: Plan, ceilings: Machine, tell: Tell) -> Result:
-    """Load, measure, and let go again. `ceilings` is what was measured before; where a later reading is better, that
-    is kept: other programs can only make a ceiling too low.
+def measure_mode(mode: Mode, specs: Mapping[str, EngineSpec], plan: Plan, ceilings: Ceilings, tell: Tell) -> Result:
+    """Load, measure, and let go again. Where a reading beside a run is better than what was measured before, that is
+    kept: other programs can only make a ceiling too low.
     """
-    device = torch.device(specs[MINILLM].device)
     with ExitStack() as stack:
         engines, memory = {}, {}
         for title, spec in specs.items():
             tell(f"{mode.name}: loading {title}")
             engines[title] = engine = stack.enter_context(RemoteEngine(title, spec))
             memory[title] = _memory(engine, plan)
-        momentary = Momentary(mode.dtype, device)
-        watch = Watch(lambda: momentary(DECODE), [engine.process_id for engine in engines.values()])
+        watch = Watch(lambda: ceilings(DECODE), [engine.process_id for engine in engines.values()])
 
         def after_round(number: int) -> None:
             look = watch.look()
             what = f"round {number} of {plan.runs}" if number else "the round that is not counted"
             tell(f"{mode.name}: {what} is over, memory reads {look.bandwidth_bytes_per_s / 1e9:.1f} GB/s")
 
-        runs = take_turns(engines, plan, momentary, after_round)
+        runs = take_turns(engines, plan, ceilings, after_round)
         agreed = _compare(engines) if mode.quantize == NOT_QUANTIZED else {}
     loaded = {title: engine.loaded for title, engine in engines.items()}
-    return Result(mode, loaded, memory, runs, watch.looks[1:], _best(ceilings, runs, watch.looks), agreed)
+    return Result(mode, loaded, memory, runs, watch.looks[1:], _best(ceilings.before, runs, watch.looks), agreed)
 
 
 def _best(before: Machine, runs: Sequence[Run], looks: Sequence[Look]) -> Machine:
     """The most that was read at any time."""
-    reads = [run.limit for run in runs if run.what == DECODE] + [look.bandwidth_bytes_per_s for look in looks]
-    products = [run.limit for run in runs if run.what == PREFILL]
-    return Machine(max([before.bandwidth_bytes_per_s, *reads]), max([before.flops_per_s, *products]))
+    reads = [before.bandwidth_bytes_per_s, *limits_of(runs, DECODE), *(look.bandwidth_bytes_per_s for look in looks)]
+    return Machine(max(reads), max([before.flops_per_s, *limits_of(runs, PREFILL)]))
 
 
 def _memory(engine: RemoteEngine, plan: Plan) -> Memory:

@@ -4,7 +4,7 @@ A machine whose speed drifts, or that is disturbed for a moment, treats neighbou
 run can be trusted further than its figures. What the machine itself can do is read in the same turns.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -47,6 +47,11 @@ class Run:
     def tokens_per_s(self) -> float:
         """Of a prefill: prompt tokens; of decoding: new tokens, of all sequences together."""
         return (self.tokens if self.what == PREFILL else self.batch * self.passes) / self.seconds
+
+
+def limits_of(runs: Sequence[Run], what: str) -> list[float]:
+    """What the machine could do beside each prefill, or beside each run of decoding."""
+    return [run.limit for run in runs if run.what == what]
 
 
 def take_turns(

@@ -4,7 +4,7 @@ A figure of the engine means little by itself. Set against one of these, it says
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -78,23 +78,27 @@ def matmul_timer(device: torch.device | str, dtype: torch.dtype, size: int) -> C
 
 def peak_matmul_flops(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> float:
     """The same, for the size of matrix that suits the machine best."""
-    return peak_matmul(device, dtype)[0]
+    return max(matmul_flops_by_size(device, dtype).values())
 
 
-def peak_matmul(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[float, int]:
-    """Operations per second, and the size of matrix at which they were most: doubled from 256 until a product takes a
-    while.
+def matmul_flops_by_size(device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> dict[int, float]:
+    """Operations per second for matrices of 256 rows, of twice as many, and so on until a product takes a while.
 
     A processor without instructions for `dtype` may take seconds for what a GPU does in a millisecond.
     """
-    found, size = [], 256
+    found, size = {}, 256
     while size <= 8192:
-        flops = matmul_flops(device, dtype, size=size, repeats=3)
-        found.append((flops, size))
+        found[size] = flops = matmul_flops(device, dtype, size=size, repeats=3)
         if 2 * size**3 / flops > LONG_ENOUGH_S:
             break
         size *= 2
-    return max(found)
+    return found
+
+
+def quick_matmul_size(flops_by_size: Mapping[int, float]) -> int:
+    """Of these the largest whose product does not take long: small ones are computed on one thread, or nearly so."""
+    quick = [size for size, flops in flops_by_size.items() if 2 * size**3 / flops <= LONG_ENOUGH_S]
+    return max(quick, default=min(flops_by_size))
 
 
 def compare_reads(num_bytes: int = READ_BYTES, rounds: int = 5) -> tuple[float, float]:
