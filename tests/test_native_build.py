@@ -103,7 +103,7 @@ class TestOnce:
             make_library()
         assert len(kept(cache)) == 2
         sources = shutil.copytree(build.SOURCES, tmp_path / "sources")
-        for name in ("decode.cpp", "rows.cpp", "attention.h", "vectors.h", "crew.h"):
+        for name in ("decode.cpp", "rows.cpp", "attention.h", "vectors.h", "in_floats.h"):
             with monkeypatch.context() as patch:
                 (sources / name).write_text((sources / name).read_text(encoding="utf-8") + "// new\n", encoding="utf-8")
                 patch.setattr(build, "SOURCES", sources)
@@ -292,19 +292,26 @@ class TestOnLesserProcessors:
         assert torch.allclose(step(model, random_ids(1), cache), expected, atol=1e-3)
 
     @pytest.mark.parametrize("format", [None, *FORMATS])
-    def test_a_prompt_gives_nearly_the_same_numbers(self, portable, monkeypatch, format):
+    @pytest.mark.parametrize("in_tiles", [True, False])
+    def test_a_prompt_gives_nearly_the_same_numbers(self, portable, monkeypatch, format, in_tiles):
         sizes = {"hidden_size": 160, "head_dim": 32, "qkv_bias": True}
         model = model_in(format, native_config(**sizes), dtype=torch.bfloat16, std=0.1)
         hidden = []
         has_tiles()  # the system must have been asked for them, where there are any
         for library in (native_library(), portable):
             with monkeypatch.context() as patch:
-                patch.setattr("minillm.native.prompt_pass.has_tiles", lambda: True)
+                patch.setattr("minillm.native.prompt_pass.has_tiles", lambda: in_tiles)
+                patch.setattr("minillm.native.prompt_pass.floats_are_fast", lambda _: True)
                 patch.setattr("minillm.native.prompt_pass.native_library", lambda library=library: library)
                 prompt_pass = NativePromptPass(model)
             cache = random_cache(model.config, torch.bfloat16, 40, 2, room=120)
             hidden.append(prompt_pass.hidden(random_ids(75, batch=2), cache).float())
         assert float((hidden[0] - hidden[1]).square().mean()) < 2**-14 * float(hidden[0].square().mean())
+
+    def test_prompts_in_floats_want_vectors(self, portable, request):
+        """In bfloat16 as well as in float32: neither of these has instructions for bfloat16 alone."""
+        wanted = X86 and "without AVX2" not in request.node.callspec.id
+        assert [portable.floats_are_fast(for_bfloat16) for for_bfloat16 in (0, 1)] == [wanted, wanted]
 
     @pytest.mark.parametrize("format", ["q8_0", "q4_0", "q4_1"])
     def test_a_scale_that_is_no_number_is_none_here_too(self, portable, monkeypatch, format):

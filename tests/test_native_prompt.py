@@ -1,4 +1,6 @@
-"""The pass of a prompt in C++: the numbers of the model in PyTorch. Without tiles it is slow, but right."""
+"""The pass of a prompt in C++, in tiles and in floats: the numbers of the model in PyTorch. Where the processor has no
+tiles, they are slow, but right.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -14,21 +16,25 @@ from minillm.engine.paged_kv_cache import PagedBatch, PagedKVCache, Span
 from minillm.errors import InputError
 from minillm.kv_cache import Int8KVCache, KVCache, NoCache
 from minillm.model import Llama
+from minillm.native.build import native_library
+from minillm.native.described_model import DescribedModel
 from minillm.native.prompt_pass import NativePromptPass, has_tiles
 from minillm.prefill import prefill
 
-pytestmark = pytest.mark.usefixtures("two_threads", "tiles")
+pytestmark = pytest.mark.usefixtures("two_threads", "way")
 
 CACHES = (torch.bfloat16, torch.int8, torch.float32)
 STEP = 2**-8
 """Of bfloat16: half the distance of two neighbours, for numbers near 1."""
 
 
-@pytest.fixture
-def tiles(monkeypatch):
-    """As if on a processor that has them. On one that has, the system must have been asked for them."""
+@pytest.fixture(params=["tiles", "floats"])
+def way(request, monkeypatch) -> str:
+    """As if on a processor that has tiles, or none. On one that has, the system must have been asked for them."""
     has_tiles()
-    monkeypatch.setattr("minillm.native.prompt_pass.has_tiles", lambda: True)
+    monkeypatch.setattr("minillm.native.prompt_pass.has_tiles", lambda: request.param == "tiles")
+    monkeypatch.setattr("minillm.native.prompt_pass.floats_are_fast", lambda _: True)
+    return request.param
 
 
 def prompt_config(**changes) -> ModelConfig:
@@ -37,8 +43,8 @@ def prompt_config(**changes) -> ModelConfig:
     return native_config(**{**sizes, "head_dim": 32, "max_position_embeddings": 2048, **changes})
 
 
-def prompt_model(format: str | None = None, std: float = 0.1, **changes) -> Llama:
-    model = model_in(format, prompt_config(**changes), dtype=torch.bfloat16, std=std)
+def prompt_model(format: str | None = None, std: float = 0.1, dtype: torch.dtype = torch.bfloat16, **changes) -> Llama:
+    model = model_in(format, prompt_config(**changes), dtype=dtype, std=std)
     model.prompt_pass = NativePromptPass(model)
     return model
 
@@ -136,6 +142,18 @@ class TestTheNumbersOfTheModel:
         for numbers, was in zip(kept(cache, context), before, strict=True):
             assert torch.equal(numbers, was), "what was there is changed"
 
+    @pytest.mark.parametrize("format", [None, *FORMATS])
+    @pytest.mark.parametrize("num_tokens", [1, 33, 200])
+    def test_a_model_in_float32(self, format, num_tokens):
+        """Nothing is rounded to bfloat16, whatever the processor has."""
+        model = prompt_model(format, dtype=torch.float32)
+        cache, other = KVCache(model.config, 200), KVCache(model.config, 200)
+        got = hidden(model, ids_of(num_tokens), cache)
+        assert got.dtype == torch.float32
+        assert off(got, widened(model)(ids_of(num_tokens), other)) < 1e-5
+        for mine, theirs in zip(kept(cache, num_tokens), kept(other, num_tokens), strict=True):
+            assert off(mine, theirs) < 1e-5
+
     def test_scores_far_apart(self):
         """Weights of attention that come to nothing, and others that are nearly 1."""
         model = prompt_model(std=0.5)
@@ -220,17 +238,18 @@ class TestInAnyCompany:
 
 
 class TestWhatItTakes:
-    @pytest.mark.parametrize(("counts", "taken"), [
-        ([1], True), ([2], True), ([1, 1], True), ([100], True), ([40, 1, 1], True), ([8] * 8, True),
-        ([100] + [1] * 8, True), ([100] + [1] * 9, False), ([2] * 8, False), ([32] + [1] * 60, False),
-        ([1] * 64, False),
+    @pytest.mark.parametrize(("counts", "ways"), [
+        ([1], ["tiles", "floats"]), ([2], ["tiles", "floats"]), ([1, 1], ["tiles", "floats"]),
+        ([100], ["tiles", "floats"]), ([40, 1, 1], ["tiles", "floats"]), ([12] * 8, ["tiles", "floats"]),
+        ([100] + [1] * 3, ["tiles", "floats"]), ([100] + [1] * 4, ["tiles"]), ([8] * 8, ["tiles"]),
+        ([100] + [1] * 8, ["tiles"]), ([100] + [1] * 9, []), ([2] * 8, []), ([32] + [1] * 60, []), ([1] * 64, []),
     ])  # fmt: skip
-    def test_not_where_most_of_what_is_computed_is_for_nobody(self, counts: Sequence[int], taken):
+    def test_not_where_most_of_what_is_computed_is_for_nobody(self, way: str, counts: Sequence[int], ways: list[str]):
         model = prompt_model()
         pool = PagedKVCache(model.config, 100, 16, dtype=torch.bfloat16)
         batch = PagedBatch(pool, [Span(list(range(10)), 0, count) for count in counts])
         assert model.prompt_pass is not None
-        assert (model.prompt_pass.hidden(ids_of(sum(counts)), batch) is not None) is taken
+        assert (model.prompt_pass.hidden(ids_of(sum(counts)), batch) is not None) is (way in ways)
 
     def test_not_without_a_place_for_keys_and_values(self):
         model = prompt_model()
@@ -248,9 +267,15 @@ class TestWhatItTakes:
             model(ids_of(64), cache)
         assert cache.keys[:, :, :, 10:].isnan().all()
 
-    def test_a_model_in_float32_is_refused(self):
-        with pytest.raises(InputError, match="bfloat16"):
-            NativePromptPass(model_in(None, prompt_config()))
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+    def test_in_tiles_only_where_the_model_is_in_bfloat16(self, way, dtype, monkeypatch):
+        called = []
+        monkeypatch.setattr(DescribedModel, "run", lambda _, layers, *__: called.append(layers))
+        model = prompt_model(dtype=dtype)
+        hidden(model, ids_of(20), KVCache(model.config, 20, dtype=dtype))
+        by_tiles = way == "tiles" and dtype == torch.bfloat16
+        name = "prompt_in_tiles" if by_tiles else "prompt_in_floats"
+        assert called == [getattr(native_library(), name)] * 2
 
     @pytest.mark.parametrize("changes", [{"hidden_size": 48}, {"intermediate_size": 80}, {"head_dim": 16}])
     def test_sizes_that_tiles_do_not_divide_are_refused(self, changes):
@@ -264,10 +289,11 @@ class TestWhatItTakes:
         with pytest.raises(InputError, match="in one piece"):
             NativePromptPass(model)
 
-    def test_a_processor_without_tiles_is_refused_and_decode_is_compiled_all_the_same(self, monkeypatch):
+    def test_where_the_library_is_faster_it_is_refused_and_decode_is_compiled_all_the_same(self, monkeypatch):
         monkeypatch.setattr("minillm.native.prompt_pass.has_tiles", lambda: False)
+        monkeypatch.setattr("minillm.native.prompt_pass.floats_are_fast", lambda dtype: dtype != torch.bfloat16)
         model = model_in(None, prompt_config(), dtype=torch.bfloat16)
-        with pytest.raises(InputError, match="tiles"):
+        with pytest.raises(InputError, match="PyTorch is faster"):
             NativePromptPass(model)
         said: list[str] = []
         assert compile_decode(model, said.append)
@@ -275,8 +301,9 @@ class TestWhatItTakes:
         assert model.prompt_pass is None
         assert said == []
 
-    def test_compile_takes_one_away_that_was_for_another_precision(self):
+    def test_compile_takes_one_away_that_was_for_another_precision(self, monkeypatch):
         model = prompt_model().to(torch.float32)
+        monkeypatch.setattr("minillm.native.prompt_pass.floats_are_fast", lambda _: False)
         assert compile_decode(model, lambda _: None)
         assert model.prompt_pass is None
 

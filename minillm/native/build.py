@@ -27,7 +27,8 @@ UNITS = ("decode.cpp", "attention.cpp", "prompt.cpp", "rows.cpp")
 """The files that are compiled; the others are included by them."""
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math")
 FUNCTIONS = (
-    "decode_layers", "multiply_rows", "prompt_layers", "norm_rows", "rotate_rows", "gate_rows", "widen_rows",
+    "decode_layers", "multiply_rows", "prompt_in_tiles", "prompt_in_floats", "norm_rows", "rotate_rows", "gate_rows",
+    "widen_rows",
 )  # fmt: skip
 """Those that give nothing back."""
 COMPILERS = ("c++", "g++", "clang++")

@@ -1,9 +1,11 @@
-// One pass over the tokens of a prompt, in bfloat16: from their embeddings to their hidden states.
+// One pass over the tokens of a prompt: from their embeddings to their hidden states.
 //
 // The same steps as in minillm/model.py. Everything lies in strips of sixteen tokens, and in a strip feature by feature: a
 // vector holds one number of each of sixteen tokens. That is how tiles want the tokens of a product and how they give its sums,
 // and what happens between two products then needs no exchange of lanes: a norm adds up vectors, a rotation takes two features
 // and their angles, a softmax goes from key to key. Sums, and the residual stream, stay in float32.
+//
+// What is multiplied lies in one of two ways, `InTiles` or `InFloats`.
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +17,9 @@
 #include "array.h"
 #include "cache.h"
 #include "crew.h"
+#include "in_floats.h"
+#include "in_tiles.h"
 #include "pass.h"
-#include "tiles.h"
 #include "weights.h"
 
 namespace {
@@ -25,64 +28,40 @@ constexpr int PHASES_PER_LAYER = 9;
 constexpr int MOST_STRIPS = 32;  // at a time: what their products read is then in a core's own cache
 constexpr int MOST_BLOCKS = 1024;  // of BOTH keys each, of several sequences at a time: they are copied out of the cache
 constexpr int KEYS = 512;        // whose scores are held at a time
-constexpr int BOTH = 2 * TILE;   // rows of two tiles, which are multiplied at the same time
 constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while others keep to theirs; see `Crew`
-constexpr int TERMS = 5;         // of powers of two that will be rounded to bfloat16
 
-// Two numbers of each of sixteen tokens, rounded, as tiles want them: the even column below, the odd one above.
-u32x16 paired(f32x16 even, f32x16 odd) {
-#if WITH_AMX
-    const __m512i in_turn = _mm512_add_epi16(_mm512_set1_epi32(TILE << 16), (__m512i)(u32x16{} + 0x00010001 * lane));
-    return (u32x16)_mm512_permutexvar_epi16(in_turn, (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
-#else
-    u32x16 words;
-    store_pair((bf16*)&words, even, odd);
-    return words;
-#endif
-}
-
-// A row of codes, widened and rounded: `place(column)` is where the numbers of a group go that begins with this column.
-template <class Place> void widen_row(const Matrix& w, int row, Place place) {
-#if WITH_AMX
-    const char* codes = (const char*)w.codes + row * w.row_bytes;
-    for (int group = 0; group < w.columns / GROUP; group++) {
-        const Meaning meant = meaning_of(w, row, group);
-        void* to = place(group * GROUP);
-        if (w.format >= Q4_0) {  // codes that stand for sixteen numbers at most: these are rounded once, then looked up
-            const f32x16 numbers = __builtin_convertvector(lane, f32x16) * meant.step + meant.least;
-            const __m256i table = (__m256i)_mm512_cvtneps_pbh((__m512)numbers);
-            const __m256i bytes = _mm256_cvtepu8_epi16(load<__m128i>(codes + group * HALF));
-            const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(bytes), _mm256_srli_epi16(bytes, 4), 1);
-            const __m512i which = _mm512_and_si512(both, _mm512_set1_epi16(15));
-            store(to, _mm512_permutexvar_epi16(which, _mm512_castsi256_si512(table)));
-        } else {
-            f32x16 first, second;
-            load_pair((const int8_t*)codes + group * GROUP, first, second);
-            store(to, _mm512_cvtne2ps_pbh((__m512)(second * meant.step), (__m512)(first * meant.step)));
-        }
+// Memory is slow to answer: while tiles are multiplied, the next rows of a matrix are asked for, a little in each step. They go
+// to the core's second cache, not the nearest: there, they would drive out what is being multiplied.
+class RowsAhead {
+  public:
+    // Two tiles' rows behind those from `one` and from `other`, or, where `threads` share the rows, what they leave to this one;
+    // in `steps` steps.
+    RowsAhead(const Matrix& w, int one, int other, int threads, int steps)
+        : lines_((TILE * w.row_bytes + LINE - 1) / LINE), per_step_(lines_ / steps + 1) {
+        const int next = threads * (other == one + TILE ? 2 * TILE : TILE);
+        one_ = (const char*)w.codes + (one + next) * w.row_bytes;
+        other_ = (const char*)w.codes + (other + next) * w.row_bytes;
     }
-#else
-    widen_codes<f32xN>(w, row, 0, w.columns, [&](int column, f32xN numbers) { store_rounded(place(column), numbers); });
-#endif
-}
 
-f32x16 reciprocal(f32x16 x) {
-#if WITH_AMX
-    return (f32x16)_mm512_rcp14_ps((__m512)x);  // to 14 bits: more than bfloat16 has
-#else
-    return 1 / x;
-#endif
-}
+    void ask() {
+        for (int64_t n = 0; n < per_step_ && asked_ < lines_; n++, asked_++)
+            __builtin_prefetch(one_ + asked_ * LINE, 0, 2), __builtin_prefetch(other_ + asked_ * LINE, 0, 2);
+    }
 
-// silu(x) * y. This and the next are as exact as bfloat16 is, and no more.
-f32x16 gated(f32x16 x, f32x16 y) {
+  private:
+    const char *one_, *other_;
+    int64_t lines_, per_step_, asked_ = 0;
+};
+
+// silu(x) * y. This and the next are as exact as the way's numbers need.
+template <class Way> f32x16 gated(f32x16 x, f32x16 y) {
     const f32x16 least = f32x16{} - 87.0f, most = f32x16{} + 87.0f;  // e^87 is nearly the largest float32
     const f32x16 gate = x < least ? least : x;                       // silu(-87) is as good as 0
-    return gate * reciprocal(1 + power_of_two<TERMS>((gate > most ? most : gate) * -LOG2_OF_E)) * y;
+    return gate * Way::reciprocal(1 + power_of_two<Way::TERMS>((gate > most ? most : gate) * -LOG2_OF_E)) * y;
 }
-f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highest; none at all if it is far below
+template <class Way> f32x16 weight_of(f32x16 below) {  // of a score that is so much below the highest; none if far below
     const f32x16 least = f32x16{} - 126.0f;
-    return below < least ? f32x16{} : power_of_two<TERMS>(below);
+    return below < least ? f32x16{} : power_of_two<Way::TERMS>(below);
 }
 
 // Tokens of one sequence that are computed together: `count` of them from `position` on, in strips of their own.
@@ -98,36 +77,40 @@ struct Run {
 };
 
 // Two strips of a run whose queries meet its keys together; or the last one alone.
-struct Pair {
+struct Strips {
     const Run* run;
-    int strip, strips;
+    int strip, count;
 };
 
 // What one thread needs for itself.
-struct Scratch {
-    Array<bf16> rows;         // two tiles of rows of a quantized matrix, widened
-    Array<f32x16> numbers;    // a head's, of a strip; or of BOTH keys
-    Array<u32x16> query;      // [2, head_dim / 2]
-    Array<f32x16> scores;     // [2, KEYS]
-    Array<u32x16> weights;    // [KEYS / 2]
-    Array<f32x16> mixed;      // [2, head_dim]
-    alignas(64) float gates[2][2][2][TILE][TILE];  // [turn, strip, gate or up, feature, token]
+template <class Way> struct Scratch {
+    Array<typename Way::Number> rows;     // two tiles of rows of a matrix, widened
+    Array<f32x16> numbers;                // a head's, of a strip; or of BOTH keys
+    Array<typename Way::Pair> query;      // [2, head_dim / 2]
+    Array<f32x16> scores;                 // [2, KEYS]
+    Array<typename Way::Pair> weights;    // [KEYS / 2]
+    Array<f32x16> mixed;                  // [2, head_dim]
+    alignas(64) f32x16 gates[2][2][BOTH]; // [turn, strip, feature of gate or up]
 
     explicit Scratch(const Model& m)
         : rows(size_t(BOTH) * std::max({m.hidden, m.intermediate, m.heads * m.head_dim})), numbers(2 * size_t(m.head_dim)),
           query(m.head_dim), scores(2 * KEYS), weights(KEYS / 2), mixed(2 * size_t(m.head_dim)) {}
 };
 
-class PromptPass {
+template <class Way> class PromptPass {
+    using Number = typename Way::Number;
+    using Pair = typename Way::Pair;
+    using Own = Scratch<Way>;
+
   public:
-    PromptPass(const Model& model, const Tokens& tokens, const std::vector<Run>& runs, bf16* x)
+    PromptPass(const Model& model, const Tokens& tokens, const std::vector<Run>& runs, Number* x)
         : m(model), t(tokens), runs(runs), cached(row_access(model.cache_format)), in_out(x), half(m.head_dim / 2),
           width((m.heads + 2 * m.kv_heads) * m.head_dim), mixed_width(m.heads * m.head_dim),
           strips(runs.back().strip + runs.back().strips()), blocks(runs.back().blocks_before + runs.back().blocks()),
-          groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())),
+          groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())), sharing(omp_get_max_threads() / groups),
           crew(PHASES_PER_LAYER * m.num_layers + 2, groups), residual(size_t(strips) * m.hidden),
-          qkv(size_t(strips) * std::max(width, m.intermediate / 2)), cos(size_t(strips) * half), sin(size_t(strips) * half),
-          normed(size_t(strips) * std::max(m.hidden, mixed_width) / 2), mixed(&normed[0]), activated((u32x16*)&qkv[0]),
+          qkv(size_t(strips) * std::max<size_t>(width, m.intermediate / 2 * (sizeof(Pair) / sizeof(f32x16)))), cos(size_t(strips) * half), sin(size_t(strips) * half),
+          normed(size_t(strips) * std::max(m.hidden, mixed_width) / 2), mixed(&normed[0]), activated((Pair*)&qkv[0]),
           keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
         for (const Run& run : runs)
             for (int strip = run.strip; strip < run.strip + run.strips(); strip += 2) {
@@ -139,9 +122,9 @@ class PromptPass {
 
     // What every thread does.
     void run() {
-        Tiles shaped;
-        (void)shaped;
-        Scratch own(m);
+        typename Way::Guard guard;
+        (void)guard;
+        Own own(m);
         int phase = 0;
         auto share = [&](size_t pieces, auto work) {
             crew.share(phase++, int(pieces), [] {}, work, omp_get_thread_num() % groups);
@@ -158,7 +141,7 @@ class PromptPass {
         share_strips([&](int strip) { take_in(strip); });
         for (int l = 0; l < m.num_layers; l++) {
             const Layer& layer = m.layers[l];
-            auto multiply_all = [&](const Matrix& w, const u32x16* x, Array<f32x16>& out, bool added) {
+            auto multiply_all = [&](const Matrix& w, const Pair* x, Array<f32x16>& out, bool added) {
                 share(w.rows / BOTH, [&](int group, int n) { multiply(w, n, group, x, out, added, own); });
             };
             share_strips([&](int strip) { normalize(strip, layer.input_norm); });
@@ -185,20 +168,21 @@ class PromptPass {
     const Tokens& t;
     const std::vector<Run>& runs;
     const RowAccess cached;
-    bf16* in_out;  // [tokens, hidden]
+    Number* in_out;  // [tokens, hidden]
     const int half, width, mixed_width, strips;
     const size_t blocks;
-    const int groups;  // of strips
+    const int groups;   // of strips
+    const int sharing;  // threads for each
     Crew crew;
     // [strip, feature]: a vector each
     Array<f32x16> residual, qkv, cos, sin;
     // [strip, feature / 2]
-    Array<u32x16> normed;
-    u32x16 *const mixed, *const activated;  // where `normed` and `qkv` lie: nobody wants the one when the other is written
+    Array<Pair> normed;
+    Pair *const mixed, *const activated;  // where `normed` and `qkv` lie: nobody wants the one when the other is written
     // Of all positions that a run sees, one run behind the other: [kv_head, block, head_dim / STEP, BOTH, STEP], and
     // [kv_head, block, head_dim, BOTH]
-    Array<bf16> keys, values;
-    std::vector<std::vector<Pair>> pairs;  // of each group
+    Array<Number> keys, values;
+    std::vector<std::vector<Strips>> pairs;  // of each group
 
     int first_strip(int group) const { return group == groups ? strips : strips * group / groups / 2 * 2; }
 
@@ -216,13 +200,10 @@ class PromptPass {
         const Run& run = run_of(strip);
         const int count = tokens_in(run, strip);
         const int64_t first = run.token + (strip - run.strip) * TILE;
-        u32x16 rows[TILE];
-        f32x16* to = &residual[size_t(strip) * m.hidden];
-        for (int column = 0; column < m.hidden; column += STEP, to += STEP) {
-            for (int i = 0; i < TILE; i++)
-                rows[i] = i < count ? load<u32x16>(in_out + (first + i) * m.hidden + column) : u32x16{};
-            transpose(rows);
-            for (int i = 0; i < TILE; i++) load_pair((const bf16*)&rows[i], to[2 * i], to[2 * i + 1]);
+        const Number nothing[STEP] = {}, *rows[TILE];
+        for (int column = 0; column < m.hidden; column += STEP) {
+            for (int n = 0; n < TILE; n++) rows[n] = n < count ? in_out + (first + n) * m.hidden + column : nothing;
+            Way::turn_in(rows, &residual[size_t(strip) * m.hidden + column]);
         }
         for (int i = 0; i < half; i++)
             for (int token = 0; token < TILE; token++) {
@@ -233,49 +214,39 @@ class PromptPass {
 
     void normalize(int strip, const float* weight) {
         const f32x16* x = &residual[size_t(strip) * m.hidden];
-        u32x16* to = &normed[size_t(strip) * m.hidden / 2];
+        Pair* to = &normed[size_t(strip) * m.hidden / 2];
         f32x16 squares[4] = {}, factor;
         for (int i = 0; i < m.hidden; i += 4)
             for (int n = 0; n < 4; n++) squares[n] += x[i + n] * x[i + n];
         const f32x16 mean = (squares[0] + squares[1] + squares[2] + squares[3]) / float(m.hidden);
         for (int token = 0; token < TILE; token++) factor[token] = 1 / std::sqrt(mean[token] + m.eps);
-        for (int i = 0; i < m.hidden; i += 2) to[i / 2] = paired(x[i] * factor * weight[i], x[i + 1] * factor * weight[i + 1]);
+        for (int i = 0; i < m.hidden; i += 2) to[i / 2] = Way::paired(x[i] * factor * weight[i], x[i + 1] * factor * weight[i + 1]);
     }
 
     void give_out(int strip) {
         const Run& run = run_of(strip);
-        u32x16 rows[TILE];
+        const int64_t first = run.token + (strip - run.strip) * TILE;
+        Number* rows[TILE];
         for (int column = 0; column < m.hidden; column += STEP) {
-            std::copy_n(&normed[(size_t(strip) * m.hidden + column) / 2], TILE, rows);
-            transpose(rows);
-            bf16* to = in_out + (run.token + (strip - run.strip) * TILE) * m.hidden + column;
-            for (int i = 0; i < tokens_in(run, strip); i++) store(to + int64_t(i) * m.hidden, rows[i]);
+            for (int n = 0; n < TILE; n++) rows[n] = in_out + (first + n) * m.hidden + column;
+            Way::turn_out(&normed[(size_t(strip) * m.hidden + column) / 2], tokens_in(run, strip), rows);
         }
     }
 
-    // Rows from `one` and from `other`, a tile of each.
-    TileRows tile_rows(const Matrix& w, int one, int other, Scratch& own) {
-        if (w.format == BFLOAT16)
-            return {(const char*)w.codes + one * w.row_bytes, w.row_bytes, (other - one) * w.row_bytes, LINE};
-        for (int r = 0; r < BOTH; r++)
-            widen_row(w, r < TILE ? one + r : other + r - TILE,
-                      [&](int column) { return &own.rows[(column / STEP * BOTH + r) * STEP + column % STEP]; });
-        return {&own.rows[0], LINE, TILE_BYTES, 2 * TILE_BYTES};
-    }
-
-    // `start(count, strip)`, products of all columns, `finish(count, strip)`: for two strips of a group at a time, and for the
-    // last one. In each step, meanwhile, some of the rows that will be wanted next are asked for, and `meanwhile(step)`.
-    template <class Start, class Meanwhile, class Finish>
-    void each_pair(const Matrix& w, int one, int other, int group, const u32x16* x, Scratch& own, Start start,
-                   Meanwhile meanwhile, Finish finish) {
-        const TileRows rows = tile_rows(w, one, other, own);
+    // For two strips of a group at a time, and for the last one: products of all columns, put where `begin(count, strip)` says, or
+    // `added` there; and `finish(count, strip)`. In each step, meanwhile, some of the rows that will be wanted next are asked
+    // for, and `meanwhile(step)` is done.
+    template <class Begin, class Meanwhile, class Finish>
+    void each_pair(const Matrix& w, int one, int other, int group, const Pair* x, Own& own, bool added, int64_t sums_apart,
+                   Begin begin, Meanwhile meanwhile, Finish finish) {
+        const typename Way::BothRows rows = Way::rows_of(w, one, other, &own.rows[0]);
         const int first = first_strip(group), end = first_strip(group + 1), steps = w.columns / STEP;
-        const int64_t strip_bytes = int64_t(w.columns) / 2 * LINE;
-        RowsAhead ahead(w, one, other, (end - first + 1) / 2 * steps);
+        const int64_t apart = w.columns / 2;
+        RowsAhead ahead(w, one, other, sharing, (end - first + 1) / 2 * steps);
         auto some = [&](auto count, int strip) {
-            start(count, strip);
+            f32x16* sums = begin(count, strip);
             auto in_each_step = [&](int step) { ahead.ask(), meanwhile(step); };
-            multiply_tiles<count>(rows, &x[size_t(strip) * w.columns / 2], strip_bytes, steps, in_each_step);
+            Way::template multiply<count>(rows, x + strip * apart, apart, steps, added, sums, sums_apart, in_each_step);
             finish(count, strip);
             return strip + count;
         };
@@ -284,53 +255,45 @@ class PromptPass {
         if (strip < end) some(Count<1>(), strip);
     }
 
-    void multiply(const Matrix& w, int n, int group, const u32x16* x, Array<f32x16>& out, bool added,
-                  Scratch& own) {
+    void multiply(const Matrix& w, int n, int group, const Pair* x, Array<f32x16>& out, bool added, Own& own) {
         const int row = n * BOTH;
-        const int64_t strip_bytes = int64_t(w.rows) * LINE;
-        auto at = [&](int strip) { return (float*)&out[size_t(strip) * w.rows + row]; };
-        auto start = [&](auto count, int strip) {
+        auto begin = [&](int count, int strip) {
             for (int s = strip; s < strip + count && w.bias; s++)
                 for (int r = 0; r < BOTH; r++) {
                     f32x16& to = out[size_t(s) * w.rows + row + r];
                     to = (added ? to : f32x16{}) + w.bias[row + r];
                 }
-            added || w.bias ? load_sums<count>(at(strip), TILE_BYTES, strip_bytes) : clear_sums();
+            return &out[size_t(strip) * w.rows + row];
         };
-        auto finish = [&](auto count, int strip) { store_sums<count>(at(strip), TILE_BYTES, strip_bytes); };
-        each_pair(w, row, row + TILE, group, x, own, start, [](int) {}, finish);
+        each_pair(w, row, row + TILE, group, x, own, added || w.bias, w.rows, begin, [](int) {}, [](int, int) {});
     }
 
     // A tile of gates and one of what they let through, for each strip. While the next ones are multiplied, they are joined.
-    void gate_and_up(const Matrix& w, int n, int group, Scratch& own) {
+    void gate_and_up(const Matrix& w, int n, int group, Own& own) {
         const int gate = n * TILE, up = m.intermediate + gate, steps = w.columns / STEP;
         int turn = 0, waiting = 0, first = 0;  // strips that are not joined yet, from `first` on
         auto join = [&](int from, int to) {    // pairs of features of all of them, of which a strip has TILE / 2
             for (int pair = from; pair < to; pair++) {
                 const int s = pair / (TILE / 2), r = pair % (TILE / 2) * 2;
-                auto& both = own.gates[1 - turn][s];
-                auto feature = [&](int r) { return gated(load<f32x16>(both[0][r]), load<f32x16>(both[1][r])); };
-                activated[(size_t(first + s) * m.intermediate + gate + r) / 2] = paired(feature(r), feature(r + 1));
+                const f32x16* both = own.gates[1 - turn][s];
+                auto feature = [&](int r) { return gated<Way>(both[r], both[TILE + r]); };
+                activated[(size_t(first + s) * m.intermediate + gate + r) / 2] = Way::paired(feature(r), feature(r + 1));
             }
         };
-        auto start = [&](auto count, int) {
-            auto& tiles = own.gates[turn];
+        auto begin = [&](int count, int) {
             for (int r = 0; r < TILE && w.bias; r++)
                 for (int s = 0; s < count; s++) {
-                    std::fill_n(tiles[s][0][r], TILE, w.bias[gate + r]);
-                    std::fill_n(tiles[s][1][r], TILE, w.bias[up + r]);
+                    own.gates[turn][s][r] = f32x16{} + w.bias[gate + r];
+                    own.gates[turn][s][TILE + r] = f32x16{} + w.bias[up + r];
                 }
-            w.bias ? load_sums<count>(tiles[0][0][0], TILE_BYTES, 2 * TILE_BYTES) : clear_sums();
+            return own.gates[turn][0];
         };
         auto meanwhile = [&](int step) {
             const int pairs = waiting * TILE / 2;
             join(pairs * step / steps, pairs * (step + 1) / steps);
         };
-        auto finish = [&](auto count, int strip) {
-            store_sums<count>(own.gates[turn][0][0][0], TILE_BYTES, 2 * TILE_BYTES);
-            turn = 1 - turn, waiting = count, first = strip;
-        };
-        each_pair(w, gate, up, group, &normed[0], own, start, meanwhile, finish);
+        auto finish = [&](int count, int strip) { turn = 1 - turn, waiting = count, first = strip; };
+        each_pair(w, gate, up, group, &normed[0], own, w.bias, BOTH, begin, meanwhile, finish);
         join(0, waiting * TILE / 2);
     }
 
@@ -342,7 +305,7 @@ class PromptPass {
     }
 
     // The keys and values of a strip.
-    void write_to_cache(int strip, const CacheView& cache, Scratch& own) {
+    void write_to_cache(int strip, const CacheView& cache, Own& own) {
         const Run& run = run_of(strip);
         const Rows where = t.rows_of(run.sequence);
         const int first = run.position + (strip - run.strip) * TILE, count = tokens_in(run, strip);
@@ -369,7 +332,7 @@ class PromptPass {
     }
 
     // BOTH keys and values of each head, as tiles want them: as rows of products, of which the values are turned round.
-    void read_from_cache(size_t block, const CacheView& cache, Scratch& own) {
+    void read_from_cache(size_t block, const CacheView& cache, Own& own) {
         const Run& run = *std::find_if(runs.begin(), runs.end(), [&](const Run& run) {
             return block < run.blocks_before + run.blocks();
         });
@@ -388,28 +351,19 @@ class PromptPass {
             read(cache.keys, cache.key_scale);
             for (int n = 0; n < BOTH; n++)
                 for (int i = 0; i < m.head_dim; i += WIDE) {
-                    bf16* to = &keys[here + (i / STEP * BOTH + n) * STEP + i % STEP];
+                    Number* to = &keys[here + (i / STEP * BOTH + n) * STEP + i % STEP];
                     store_rounded(to, load<f32xN>(rows + n * m.head_dim + i));
                 }
             read(cache.values, cache.value_scale);
-            for (int i = 0; i < m.head_dim; i += TILE) {
-                u32x16 square[TILE];
-                for (int n = 0; n < TILE; n++) {
-                    const float* pair = rows + 2 * n * m.head_dim + i;
-                    square[n] = paired(load<f32x16>(pair), load<f32x16>(pair + m.head_dim));
-                }
-                transpose(square);
-                bf16* to = &values[here + i * BOTH];
-                for (int n = 0; n < TILE; n++) store(to + n * BOTH, square[n]);
-            }
+            for (int i = 0; i < m.head_dim; i += TILE) Way::turn_round(rows + i, m.head_dim, &values[here + i * BOTH]);
         }
     }
 
-    void attend(const Pair& pair, int head, Scratch& own) {
-        pair.strips == 2 ? attend<2>(*pair.run, pair.strip, head, own) : attend<1>(*pair.run, pair.strip, head, own);
+    void attend(const Strips& pair, int head, Own& own) {
+        pair.count == 2 ? attend<2>(*pair.run, pair.strip, head, own) : attend<1>(*pair.run, pair.strip, head, own);
     }
 
-    template <int STRIPS> void attend(const Run& run, int strip, int head, Scratch& own) {
+    template <int STRIPS> void attend(const Run& run, int strip, int head, Own& own) {
         const float to_powers_of_two = LOG2_OF_E / std::sqrt(float(m.head_dim));
         const int position = run.position + (strip - run.strip) * TILE, kv_head = head / (m.heads / m.kv_heads);
         const int end = std::min(run.end(), position + STRIPS * TILE);
@@ -419,8 +373,8 @@ class PromptPass {
             for (int i = 0; i < half; i += 2) {
                 f32x16 first[2], second[2];
                 for (int n = 0; n < 2; n++) rotate(q, strip + s, i + n, to_powers_of_two, first[n], second[n]);
-                own.query[s * half + i / 2] = paired(first[0], first[1]);
-                own.query[s * half + (half + i) / 2] = paired(second[0], second[1]);
+                own.query[s * half + i / 2] = Way::paired(first[0], first[1]);
+                own.query[s * half + (half + i) / 2] = Way::paired(second[0], second[1]);
             }
         }
         f32x16 highest[STRIPS], total[STRIPS] = {};
@@ -436,28 +390,26 @@ class PromptPass {
             };
             // Tiles are multiplied beside whatever else a core does: the scores of one block are looked at meanwhile.
             for (int n = 0; n < steps; n++) {
-                const bf16* block = &keys[head_at + size_t(from / BOTH + n) * BOTH * m.head_dim];
-                const TileRows rows{block, LINE, TILE_BYTES, 2 * TILE_BYTES};
-                clear_sums();
-                multiply_tiles<STRIPS>(rows, &own.query[0], half * LINE, m.head_dim / STEP, [](int) {});
-                store_sums<STRIPS>((float*)&own.scores[n * BOTH], TILE_BYTES, KEYS * LINE);
+                const Number* block = &keys[head_at + size_t(from / BOTH + n) * BOTH * m.head_dim];
+                Way::template multiply<STRIPS>(Way::in_steps(block), &own.query[0], half, m.head_dim / STEP, false,
+                                               &own.scores[n * BOTH], KEYS, [](int) {});
                 if (n) look_at(n - 1);
             }
             look_at(steps - 1);
             for (int s = 0; s < STRIPS; s++) {
-                const f32x16 shrink = weight_of(highest[s] - most[s]);
+                const f32x16 shrink = weight_of<Way>(highest[s] - most[s]);
                 if (from > 0 && std::memcmp(&highest[s], &most[s], sizeof most[s]) != 0)
                     for (int i = 0; i < m.head_dim; i++) own.mixed[s * m.head_dim + i] *= shrink;
                 highest[s] = most[s];
-                const bf16* first_values = &values[head_at + size_t(from) * m.head_dim];
+                const Number* first_values = &values[head_at + size_t(from) * m.head_dim];
                 f32x16* all = &own.mixed[s * m.head_dim];
                 total[s] = total[s] * shrink + mix(&own.scores[s * KEYS], steps, most[s], first_values, &own.weights[0], all);
             }
         }
         for (int s = 0; s < STRIPS; s++) {
             const f32x16 share = f32x16{} + 1 / total[s], *all = &own.mixed[s * m.head_dim];
-            u32x16* out = &mixed[(size_t(strip + s) * mixed_width + head * m.head_dim) / 2];
-            for (int i = 0; i < m.head_dim; i += 2) out[i / 2] = paired(all[i] * share, all[i + 1] * share);
+            Pair* out = &mixed[(size_t(strip + s) * mixed_width + head * m.head_dim) / 2];
+            for (int i = 0; i < m.head_dim; i += 2) out[i / 2] = Way::paired(all[i] * share, all[i + 1] * share);
         }
     }
 
@@ -472,19 +424,18 @@ class PromptPass {
 
     // Adds the values of some blocks, each with the weight 2^(score - most), to `mixed`; gives the sum of the weights. While
     // the tiles of one block are multiplied, the weights of the next are computed.
-    f32x16 mix(const f32x16* scores, int blocks, f32x16 most, const bf16* values, u32x16* weights, f32x16* mixed) const {
+    f32x16 mix(const f32x16* scores, int blocks, f32x16 most, const Number* values, Pair* weights, f32x16* mixed) const {
         f32x16 sum{};
         auto features = [&](auto tiles, int i) {
-            load_column<tiles>(mixed + i);
+            typename Way::template Column<tiles> column(mixed + i);
             for (int n = 0; n <= blocks; n++) {
                 for (int key = n * BOTH; key < (n + 1) * BOTH && n < blocks && i == 0; key += 2) {
-                    const f32x16 one = weight_of(scores[key] - most), other = weight_of(scores[key + 1] - most);
+                    const f32x16 one = weight_of<Way>(scores[key] - most), other = weight_of<Way>(scores[key + 1] - most);
                     sum += one + other;
-                    weights[key / 2] = paired(one, other);
+                    weights[key / 2] = Way::paired(one, other);
                 }
-                if (n) multiply_column<tiles>(values + (size_t(n - 1) * m.head_dim + i) * BOTH, weights + (n - 1) * TILE);
+                if (n) column.add(values + (size_t(n - 1) * m.head_dim + i) * BOTH, weights + (n - 1) * TILE);
             }
-            store_column<tiles>(mixed + i);
         };
         int i = 0;
         for (; i + 4 * TILE <= m.head_dim; i += 4 * TILE) features(Count<4>(), i);
@@ -518,17 +469,32 @@ std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
     return passes;
 }
 
-}  // namespace
-
-// Whether this processor has tiles, and the system lets us use them. (`prompt_layers` is right without, but slow.)
-extern "C" int has_tiles() { return may_use_tiles(); }
-
-// x: [tokens, hidden] bfloat16, the embeddings of all new tokens, one sequence behind the other; become their hidden states
-// after the final norm. hidden, intermediate and head_dim are multiples of 32.
-extern "C" void prompt_layers(const Model* m, const Tokens* tokens, void* x) {
-    for (const std::vector<Run>& runs : in_passes(*tokens)) {
-        PromptPass pass(*m, *tokens, runs, (bf16*)x);
+template <class Way> void all_layers(const Model& m, const Tokens& tokens, typename Way::Number* x) {
+    for (const std::vector<Run>& runs : in_passes(tokens)) {
+        PromptPass<Way> pass(m, tokens, runs, x);
 #pragma omp parallel
         pass.run();
     }
 }
+
+}  // namespace
+
+// Whether this processor has tiles, and the system lets us use them. (`prompt_in_tiles` is right without, but slow.)
+extern "C" int has_tiles() { return may_use_tiles(); }
+
+// Whether `prompt_in_floats` is faster than PyTorch's library: not where that has instructions for bfloat16, for a model in
+// bfloat16; and not where vectors are plain code.
+extern "C" int floats_are_fast(int for_bfloat16) {
+#if defined(__AVX512BF16__)
+    return !for_bfloat16;
+#elif WITH_AVX2
+    return (void)for_bfloat16, true;
+#else
+    return (void)for_bfloat16, false;
+#endif
+}
+
+// x: [tokens, hidden], the embeddings of all new tokens, one sequence behind the other; become their hidden states after the
+// final norm. hidden, intermediate and head_dim are multiples of 32. In tiles, weights are bfloat16 or codes.
+extern "C" void prompt_in_tiles(const Model* m, const Tokens* tokens, bf16* x) { all_layers<InTiles>(*m, *tokens, x); }
+extern "C" void prompt_in_floats(const Model* m, const Tokens* tokens, float* x) { all_layers<InFloats>(*m, *tokens, x); }

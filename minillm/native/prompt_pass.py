@@ -17,32 +17,40 @@ STRIP = 16
 SPARE_STRIPS = 2
 """So many may be nearly empty: for a few tokens, the library takes twice as long and more (chapter 14 measures it)."""
 
-TOKENS_PER_STRIP = 8
-"""What the others have to hold: the library computes no empty places, and no attention for them."""
+TOKENS_PER_STRIP = {torch.bfloat16: 8, torch.float32: 12}
+"""What the others have to hold, by what is multiplied: the library computes no empty places, and no attention for them.
+In tiles of bfloat16, an empty place costs less than in float32."""
 
 MULTIPLE = 32
 """What the sizes of a model have to be a multiple of: the columns that a product of tiles takes at a time."""
 
 
+def floats_are_fast(dtype: torch.dtype) -> bool:
+    """Whether products of float32 vectors are faster than PyTorch's, for a model of this dtype on this processor."""
+    return bool(native_library().floats_are_fast(dtype == torch.bfloat16))
+
+
 class NativePromptPass:
-    """A `PromptPass` on a CPU that multiplies tiles of bfloat16 numbers (AMX); see there.
+    """A `PromptPass` on a CPU; see there. It multiplies tiles of bfloat16 numbers (AMX), where the model is in bfloat16
+    and the processor has them, else vectors of float32.
 
     The model's tensors must stay where they are. Raises MissingError where the kernels cannot be compiled, InputError
-    for a model or a processor that they are not made for; the sentence says why.
+    for a model that they are not made for; the sentence says why.
     """
 
     def __init__(self, model: Llama) -> None:
         self._described = DescribedModel(model)
-        self._library, self._model, config = native_library(), model, model.config
-        if model.dtype != torch.bfloat16:
-            raise InputError(f"the C++ pass of a prompt computes in bfloat16, not in {model.dtype}")
+        library, self._model, config = native_library(), model, model.config
         if any(size % MULTIPLE for size in (config.hidden_size, config.intermediate_size, config.head_dim)):
             raise InputError(f"the C++ pass of a prompt needs a model whose sizes are multiples of {MULTIPLE}")
-        if not has_tiles():
-            raise InputError("this processor cannot multiply tiles of bfloat16 numbers")
+        in_tiles = model.dtype == torch.bfloat16 and has_tiles()
+        if not in_tiles and not floats_are_fast(model.dtype):
+            raise InputError(f"on this processor, PyTorch is faster with prompts in {model.dtype}")
+        self._layers = library.prompt_in_tiles if in_tiles else library.prompt_in_floats
+        self._dtype = torch.bfloat16 if in_tiles else torch.float32
 
     def hidden(self, ids: Int[Tensor, "batch q_len"], cache: Cache) -> Float[Tensor, "batch q_len hidden"] | None:
-        """Hidden states after the final norm, bfloat16.
+        """Hidden states after the final norm, in the model's dtype.
 
         It takes any number of tokens, unless they are of so many sequences that most strips would be half empty.
         """
@@ -50,11 +58,11 @@ class NativePromptPass:
         if where is None:
             return None
         strips = sum(-(-count // STRIP) for count in where.counts)
-        if strips > SPARE_STRIPS + ids.numel() // TOKENS_PER_STRIP:
+        if strips > SPARE_STRIPS + ids.numel() // TOKENS_PER_STRIP[self._dtype]:
             return None
-        x = self._model.embed_tokens(ids).contiguous()  # [B, T, E]
+        x = self._model.embed_tokens(ids).to(self._dtype).contiguous()  # [B, T, E]
         q_len, half_dim = ids.shape[1], self._model.config.head_dim // 2
         angles = self._model.angles(cache.positions(q_len), cache.length + q_len)  # 2 x [B, 1, T, D/2]
         cos, sin = (table.contiguous() for table in angles)
-        self._described.run(self._library.prompt_layers, where, x, (address(cos), address(sin), half_dim))
-        return x
+        self._described.run(self._layers, where, x, (address(cos), address(sin), half_dim))
+        return x.to(self._model.dtype)
