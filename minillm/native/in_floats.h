@@ -16,8 +16,9 @@ struct InFloats {
     struct Pair {
         f32x16 even, odd;
     };
-    struct Guard {};                 // there is nothing to be shaped
-    static constexpr int TERMS = 7;  // of powers of two
+    struct Guard {};                        // there is nothing to be shaped
+    static constexpr int TERMS = 7;         // of powers of two
+    static constexpr int MOST_STRIPS = 16;  // at a time: half as many as of bfloat16, for a number takes twice the room
 
     static Pair paired(f32x16 even, f32x16 odd) { return {even, odd}; }
     static f32x16 reciprocal(f32x16 x) {
@@ -95,7 +96,8 @@ struct InFloats {
 
         // A step of rows, which lie one behind the other.
         void add(const float* rows, const Pair* tokens) {
-            for (int r = 0; r < TILES * TILE; r += ROWS<1>) add_products<ROWS<1>, 1>(rows + r * STEP, 1, tokens, 0, sums_ + r, 0);
+            for (int r = 0; r < TILES * TILE; r += ROWS<1>)
+                add_products<ROWS<1>, 1>(rows + r * STEP, 1, tokens, 0, sums_ + r, 0);
         }
 
       private:

@@ -7,8 +7,9 @@
 struct InTiles {
     using Number = bf16;
     using Pair = u32x16;
-    using Guard = Tiles;             // shapes a thread's registers
-    static constexpr int TERMS = 5;  // of powers of two that will be rounded to bfloat16
+    using Guard = Tiles;                    // shapes a thread's registers
+    static constexpr int TERMS = 5;         // of powers of two that will be rounded to bfloat16
+    static constexpr int MOST_STRIPS = 32;  // at a time: what their products read is then in a core's own cache
 
     // Two numbers of each of sixteen tokens, rounded, as tiles want them: the even column below, the odd one above.
     static Pair paired(f32x16 even, f32x16 odd) {

@@ -25,7 +25,6 @@
 namespace {
 
 constexpr int PHASES_PER_LAYER = 9;
-constexpr int MOST_STRIPS = 32;  // at a time: what their products read is then in a core's own cache
 constexpr int MOST_BLOCKS = 1024;  // of BOTH keys each, of several sequences at a time: they are copied out of the cache
 constexpr int KEYS = 512;        // whose scores are held at a time
 constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while others keep to theirs; see `Crew`
@@ -34,8 +33,8 @@ constexpr int GROUP_STRIPS = 8;  // at least, that a thread keeps to, while othe
 // to the core's second cache, not the nearest: there, they would drive out what is being multiplied.
 class RowsAhead {
   public:
-    // Two tiles' rows behind those from `one` and from `other`, or, where `threads` share the rows, what they leave to this one;
-    // in `steps` steps.
+    // Two tiles' rows behind those from `one` and from `other` that will be this thread's, where `threads` share them; in
+    // `steps` steps.
     RowsAhead(const Matrix& w, int one, int other, int threads, int steps)
         : lines_((TILE * w.row_bytes + LINE - 1) / LINE), per_step_(lines_ / steps + 1) {
         const int next = threads * (other == one + TILE ? 2 * TILE : TILE);
@@ -109,7 +108,8 @@ template <class Way> class PromptPass {
           strips(runs.back().strip + runs.back().strips()), blocks(runs.back().blocks_before + runs.back().blocks()),
           groups(std::clamp(strips / GROUP_STRIPS, 1, omp_get_max_threads())), sharing(omp_get_max_threads() / groups),
           crew(PHASES_PER_LAYER * m.num_layers + 2, groups), residual(size_t(strips) * m.hidden),
-          qkv(size_t(strips) * std::max<size_t>(width, m.intermediate / 2 * (sizeof(Pair) / sizeof(f32x16)))), cos(size_t(strips) * half), sin(size_t(strips) * half),
+          qkv(size_t(strips) * std::max<size_t>(width, m.intermediate / 2 * (sizeof(Pair) / sizeof(f32x16)))),
+          cos(size_t(strips) * half), sin(size_t(strips) * half),
           normed(size_t(strips) * std::max(m.hidden, mixed_width) / 2), mixed(&normed[0]), activated((Pair*)&qkv[0]),
           keys(blocks * BOTH * m.kv_heads * m.head_dim), values(blocks * BOTH * m.kv_heads * m.head_dim), pairs(groups) {
         for (const Run& run : runs)
@@ -220,7 +220,8 @@ template <class Way> class PromptPass {
             for (int n = 0; n < 4; n++) squares[n] += x[i + n] * x[i + n];
         const f32x16 mean = (squares[0] + squares[1] + squares[2] + squares[3]) / float(m.hidden);
         for (int token = 0; token < TILE; token++) factor[token] = 1 / std::sqrt(mean[token] + m.eps);
-        for (int i = 0; i < m.hidden; i += 2) to[i / 2] = Way::paired(x[i] * factor * weight[i], x[i + 1] * factor * weight[i + 1]);
+        auto feature = [&](int i) { return x[i] * factor * weight[i]; };
+        for (int i = 0; i < m.hidden; i += 2) to[i / 2] = Way::paired(feature(i), feature(i + 1));
     }
 
     void give_out(int strip) {
@@ -233,9 +234,9 @@ template <class Way> class PromptPass {
         }
     }
 
-    // For two strips of a group at a time, and for the last one: products of all columns, put where `begin(count, strip)` says, or
-    // `added` there; and `finish(count, strip)`. In each step, meanwhile, some of the rows that will be wanted next are asked
-    // for, and `meanwhile(step)` is done.
+    // For two strips of a group at a time, and for the last one: products of all columns, put where `begin(count, strip)` says,
+    // or `added` there; then `finish(count, strip)`. In each step, meanwhile, some of the rows that will be wanted next are
+    // asked for, and `meanwhile(step)` is done.
     template <class Begin, class Meanwhile, class Finish>
     void each_pair(const Matrix& w, int one, int other, int group, const Pair* x, Own& own, bool added, int64_t sums_apart,
                    Begin begin, Meanwhile meanwhile, Finish finish) {
@@ -444,21 +445,21 @@ template <class Way> class PromptPass {
     }
 };
 
-// The new tokens of all sequences, in runs; those of one pass have at most MOST_STRIPS strips, and see at most
+// The new tokens of all sequences, in runs; those of one pass have at most `most_strips` strips, and see at most
 // MOST_BLOCKS blocks of keys, unless one sequence alone has more.
-std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
+std::vector<std::vector<Run>> in_passes(const Tokens& tokens, int most_strips) {
     std::vector<std::vector<Run>> passes;
     int64_t token = 0;
-    int strip = MOST_STRIPS;
+    int strip = most_strips;
     size_t blocks = 0;
     for (int b = 0; b < tokens.batch; b++)
         for (int done = 0; done < tokens.counts[b];) {
             const int position = tokens.positions[b] + done, left = tokens.counts[b] - done;
             auto run_from = [&](int strip, size_t blocks) {
-                return Run{b, position, std::min(left, (MOST_STRIPS - strip) * TILE), token, strip, blocks};
+                return Run{b, position, std::min(left, (most_strips - strip) * TILE), token, strip, blocks};
             };
             Run run = run_from(strip, blocks);
-            if (strip == MOST_STRIPS || (strip > 0 && blocks + run.blocks() > MOST_BLOCKS)) {
+            if (strip == most_strips || (strip > 0 && blocks + run.blocks() > MOST_BLOCKS)) {
                 passes.emplace_back();
                 run = run_from(0, 0);
             }
@@ -470,7 +471,7 @@ std::vector<std::vector<Run>> in_passes(const Tokens& tokens) {
 }
 
 template <class Way> void all_layers(const Model& m, const Tokens& tokens, typename Way::Number* x) {
-    for (const std::vector<Run>& runs : in_passes(tokens)) {
+    for (const std::vector<Run>& runs : in_passes(tokens, Way::MOST_STRIPS)) {
         PromptPass<Way> pass(m, tokens, runs, x);
 #pragma omp parallel
         pass.run();
