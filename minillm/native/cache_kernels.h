@@ -7,7 +7,7 @@
 #include "cache.h"
 #include "pass.h"
 
-constexpr int BLOCK = 32;  // positions whose scores are held at a time: their keys and values, too, stay in the nearest cache
+constexpr int BLOCK = 192;  // positions whose scores are held at a time: the values of a head, asked for meanwhile, stay near
 
 // The result of some positions for one query head: the values mixed with weights e^(score - highest), not yet divided
 // by the sum of these weights.

@@ -27,7 +27,7 @@ constexpr int PIECES_PER_THREAD = 4;  // of a phase, at least: more share better
 constexpr int PIECE_BYTES = 1 << 17;  // of weights: a longer piece reads no faster
 constexpr int TILES_PER_PIECE = 12;    // where tiles are computed: they take longer, and the last piece is waited for
 constexpr int SPANS_PER_THREAD = 2;   // of positions, of one sequence alone: each makes a part that has to be joined
-constexpr int LEAST_POSITIONS = 32;   // of a span
+constexpr int LEAST_POSITIONS = 32;   // of a span; and spans begin at a multiple of it
 constexpr int MOST_POSITIONS = 192;
 constexpr int MOST_HEAD_DIM = 1024;   // room on the stack for a head
 
@@ -96,10 +96,10 @@ int spans_of(int length, int wanted) {
     return std::max({1, std::min(length / LEAST_POSITIONS, wanted), length / MOST_POSITIONS});
 }
 
-// Where a span begins: with a whole block. The last span has the new token besides, and no block more than another one.
+// Where a span begins. The last one has the new token besides, and not a LEAST_POSITIONS more than another one.
 int start_of(int span, int spans, int length) {
-    const int64_t blocks = (length + BLOCK - 1) / BLOCK;
-    return std::min(length, int((blocks * span + spans - 1) / spans) * BLOCK);
+    const int64_t steps = (length + LEAST_POSITIONS - 1) / LEAST_POSITIONS;
+    return std::min(length, int((steps * span + spans - 1) / spans) * LEAST_POSITIONS);
 }
 
 // Where products go: that of row r for sequence b to `first[b * apart + r - row]`, in the place of what is there, or added.
