@@ -16,9 +16,10 @@ def wants_compiled(compile: bool | None, quantize: str | None) -> bool:
 def compile_decode(model: Llama, say: Callable[[str], None]) -> bool:
     """Give the model a decode pass. False, and one sentence, where it cannot be.
 
-    On the CPU it is the one in C++ (`native/`). For prompts, row kernels come with it, and where the processor
-    multiplies tiles a pass of their own. The first time on a machine takes some seconds, for the compiler, and what it
-    made is kept. On CUDA it is the one that Inductor makes of the layers, recorded as a CUDA graph (`inductor/`).
+    On the CPU it is the one in C++ (`native/`). For prompts, a pass of their own comes with it, unless PyTorch is
+    faster on this processor, and row kernels for what that one doesn't take. The first time on a machine takes some
+    seconds, for the compiler, and what it made is kept. On CUDA it is the one that Inductor makes of the layers,
+    recorded as a CUDA graph (`inductor/`).
     """
     try:
         model.decode_pass = _decode_pass(model)
@@ -40,6 +41,6 @@ def _decode_pass(model: Llama) -> DecodePass:
     decode_pass = NativeDecodePass(model)
     model.use_kernels(NativeRows())
     model.prompt_pass = None  # one from before may be for weights that are elsewhere now
-    with contextlib.suppress(InputError):  # not on this processor, or not in this precision: the row kernels are there
+    with contextlib.suppress(InputError):  # sizes that it doesn't take, or PyTorch is faster: the row kernels are there
         model.prompt_pass = NativePromptPass(model)
     return decode_pass
