@@ -183,11 +183,15 @@ def test_odd_groups_in_every_matrix(format, monkeypatch):
 
 
 @pytest.mark.parametrize("cache_dtype", CACHES)
-@pytest.mark.parametrize("context", [0, 1, 30, 31, 32, 33, 63, 64, 65, 100, 128, 300])
-def test_every_length_of_context_is_attended_over_as_a_whole(cache_dtype, context):
-    """Positions are shared out in spans of at least 32, and taken 64 at a time: the edges of both."""
+@pytest.mark.parametrize("context", [0, 1, 2, 3, 4, 15, 31, 32, 33, 63, 64, 65, 128, 190, 191, 192, 193, 300, 383, 500])
+@pytest.mark.parametrize("batch", [1, 9])
+def test_every_length_of_context_is_attended_over_as_a_whole(cache_dtype, context, batch):
+    """Spans have at least 32 positions; scores are computed four at a time, and held for 192: the edges of all.
+
+    Nine sequences are not divided into spans, where they are short of 384.
+    """
     model = compiled(model_in(None, native_config()))
-    cache = random_cache(model.config, cache_dtype, context)
+    cache = random_cache(model.config, cache_dtype, context, batch)
     assert_same(*both(model, widened(model), cache), 1e-4 if cache_dtype == torch.float32 else 1e-2)
 
 

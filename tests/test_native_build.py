@@ -250,7 +250,7 @@ class TestOnLesserProcessors:
     @pytest.mark.parametrize("cache_dtype", [torch.float32, torch.bfloat16, torch.int8])
     def test_a_pass_gives_the_same_numbers(self, portable, monkeypatch, format, cache_dtype):
         model, native, plain = self.pair(portable, monkeypatch, format)
-        for context in (0, 45, 150):
+        for context in (0, 45, 150, 400):
             cache = random_cache(model.config, cache_dtype, context, 2)
             ids, logits = random_ids(1, batch=2), []
             for decode_pass in (native, plain):
